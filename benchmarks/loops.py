@@ -23,10 +23,9 @@ from lit_gans.models.d2gan import D2GAN
 from lit_gans.models.dcgan import DCGAN
 from lit_gans.models.sngan import SNGAN
 from lit_gans.models.wgan_gp import WGANGP
-from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.batch import Batch
-from lit_gans.training.losses import loss_of
+from lit_gans.training.module import AdversarialModule
+from lit_gans.training.step import TrainingStep
 
 Images = Float[Tensor, "n c s s"]
 _PENALTY = 10.0  # Gulrajani et al. 2017, lambda
@@ -174,10 +173,7 @@ class TutorialLoop:
 
 
 class BareLoop:
-    """The work of `AdversarialModule.training_step` and of the `EMA` callback, and nothing else.
-
-    It has no schedulers, penalties or microbatches and does not seed dropout, which a loop for one model would not
-    need: they count as overhead of the library.
+    """The iteration of this package in plain torch, and the work of the `EMA` callback, without Lightning.
 
     Args:
         module: has the networks and their losses.
@@ -186,59 +182,18 @@ class BareLoop:
     """
 
     def __init__(self, module: AdversarialModule, bf16: bool, ema_decay: float) -> None:
-        self.module, self.generator, self.draws = module, module.generator, _Draws(module)
-        self.discriminators = [module.get_submodule(name) for name in module.discriminator_names]
-        self.spectral_norms = [layer for layer in module.modules() if isinstance(layer, SpectralNorm)]
-        self.device, self.bf16, self.ema_decay, self.iteration = module.device, bf16, ema_decay, 0
-        self.optimizers = {
-            name: settings.build(module.get_submodule(name).parameters(), fused=True)
-            for name, settings in [
-                ("generator", module.generator_optimizer),
-                *((name, module.discriminator_optimizer) for name in module.discriminator_names),
-            ]
-        }
+        self.module, self.generator = module, module.generator
+        self.bf16, self.ema_decay, self.iteration = bf16, ema_decay, 0
+        self.training_step = TrainingStep(module, module.new_backend())
         self.average = copy.deepcopy(self.generator).eval().requires_grad_(False)
 
     def step(self, real: Float[Tensor, "n c s s"]) -> dict[str, float | Tensor]:
         """Updates all networks and returns the losses, named as the networks."""
-        losses: dict[str, Any] = {}
         # without the cache, as in Lightning: it would serve the weights from before an optimizer's step
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16, cache_enabled=False):
-            real = real.contiguous(memory_format=torch.channels_last)
-            for critic_step, images in enumerate(real.chunk(self.module.n_critic)):
-                batch = self.draws.of_critic(images, critic_step)
-                with torch.set_grad_enabled(self.module.reuses_fake):
-                    fake = self.generator(batch["latents"])
-                with one_power_iteration(self.spectral_norms):
-                    outputs = self.module.discriminator_losses(images, fake.detach(), batch)
-                    for name, output in outputs.items():
-                        losses[name] = loss_of(output)
-                        losses[name].backward()
-                for name in outputs:
-                    self._update(name)
-
-            if not self.module.reuses_fake:
-                batch = self.draws.of_generator(images.repeat_interleave(self.module.generator_batch_multiple, 0))
-            self._train_generator(batch, fake, losses)
+        with torch.autocast(self.module.device.type, torch.bfloat16, enabled=self.bf16, cache_enabled=False):
+            losses = self.training_step(real, self.iteration)
         self._move_average()
-        self.draws.next_iteration()
-        return {name: loss.detach() for name, loss in losses.items()}
-
-    def _train_generator(self, batch: Batch, fake: Tensor, losses: dict[str, Any]) -> None:
-        for network in self.discriminators:
-            network.requires_grad_(False)
-        with one_power_iteration(self.spectral_norms):
-            if not self.module.reuses_fake:
-                fake = self.generator(batch["latents"])
-            losses["generator"] = self.module.generator_loss(fake, batch)
-            losses["generator"].backward()
-        for network in self.discriminators:
-            network.requires_grad_(True)
-        self._update("generator")
-
-    def _update(self, name: str) -> None:
-        self.optimizers[name].step()
-        self.optimizers[name].zero_grad()
+        return {**losses}
 
     @torch.no_grad()
     def _move_average(self) -> None:

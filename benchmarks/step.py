@@ -21,7 +21,7 @@ from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.config.build import build
 from lit_gans.config.hydra_app import compose
-from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.module import AdversarialModule
 
 GANS = ("dcgan", "sngan", "wgan_gp", "d2gan")
 _STEPS = {"full": 20, "smoke": 4}

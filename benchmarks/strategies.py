@@ -31,7 +31,7 @@ from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.optimizer import EngineOptimizer, StoredGradient
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
-from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.module import AdversarialModule
 
 _RANKS = 2
 _WARMUP = 2

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from lit_gans.models.r3gan import R3GAN
     from lit_gans.models.sngan import SNGAN
     from lit_gans.models.wgan_gp import WGANGP
-    from lit_gans.training.adversarial import AdversarialModule
     from lit_gans.training.augmentation import Adaptive, Scheduled
     from lit_gans.training.losses import Scored
+    from lit_gans.training.module import AdversarialModule
     from lit_gans.training.schedules import Cosine, Linear
 
 __version__ = "0.1.0"
 
 _PLACES = {
     "Adaptive": "lit_gans.training.augmentation",
-    "AdversarialModule": "lit_gans.training.adversarial",
+    "AdversarialModule": "lit_gans.training.module",
     "Cosine": "lit_gans.training.schedules",
     "Digits": "lit_gans.data.sources.digits",
     "Linear": "lit_gans.training.schedules",

@@ -14,6 +14,7 @@ from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.checkpoints.locate import newest_good
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Linear
+from lit_gans.training.trainer_backend import TrainerBackend
 from tests.tiny import fit, random_images, tiny_gan
 
 STEPS = 8  # three in an epoch; a checkpoint every 2, a measurement every 3
@@ -45,16 +46,16 @@ class Kill(Measurement):
 
     def on_train_start(self, trainer, pl_module):
         super().on_train_start(trainer, pl_module)
-        step_network = pl_module.step_network
+        step = TrainerBackend.step
 
-        def counted(network):
-            step_network(network)
+        def counted(backend, network):
+            step(backend, network)
             if network != "generator" and trainer.global_step >= self.step and self.point == "mid-n_critic":
                 self.steps_of_critics += 1
                 if self.steps_of_critics == 2:
                     self.end()
 
-        pl_module.step_network = counted
+        TrainerBackend.step = counted
 
     def on_train_batch_start(self, trainer, *_):
         if self.point == "mid-epoch" and trainer.global_step >= self.step and trainer.global_step % 3:

@@ -11,8 +11,8 @@ from lit_gans.common._compat.torch import copy_all
 from lit_gans.common.errors import refuse_below
 from lit_gans.strategies.average import AveragedParameters, refuse_decay, warmed_up
 from lit_gans.strategies.base import sharding
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.module import AdversarialModule
 from lit_gans.training.schedules import Number, Progress, ends, value_at
 
 

@@ -34,8 +34,8 @@ from lit_gans.metrics.protocol import RUNNING_STATISTICS, stamp, versions
 from lit_gans.metrics.scores.base import FeatureScore
 from lit_gans.metrics.scores.modes import ModeCoverage
 from lit_gans.metrics.scores.paired_l1 import PairedL1
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import GenerativeCallback, callbacks_of, data_of, is_last_iteration
+from lit_gans.training.module import AdversarialModule
 from lit_gans.training.translator import Translator
 
 PROTOCOL = "protocol.json"

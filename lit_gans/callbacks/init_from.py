@@ -9,8 +9,8 @@ from torch import nn
 
 from lit_gans.checkpoints.format import EMA_KEY, read_checkpoint
 from lit_gans.common.errors import RefusedInput
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.module import AdversarialModule
 from lit_gans.training.resuming import changed_settings, made_by
 from lit_gans.training.transfer import Transferred, transfer
 

@@ -17,8 +17,8 @@ from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.callbacks.throughput import Throughput
 from lit_gans.common.paths import printable, shown
 from lit_gans.common.progress import in_words
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import GenerativeCallback, callbacks_of
+from lit_gans.training.module import AdversarialModule
 
 _LINES = 20  # number of lines per run without a terminal, besides
 _EARLY = (10, 100)  # iterations, so that a long run shows its speed and losses soon

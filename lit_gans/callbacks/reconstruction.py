@@ -19,8 +19,8 @@ from lit_gans.data.digests import fingerprint
 from lit_gans.data.images import to_networks, to_unit_range
 from lit_gans.metrics.perceptual import Perceptual, perceptual_network
 from lit_gans.models.autoencoder_kl import AutoencoderKL
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import data_of
+from lit_gans.training.module import AdversarialModule
 
 
 class ReconstructionMetrics(Measurement):

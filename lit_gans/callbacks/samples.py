@@ -18,8 +18,8 @@ from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import refuse_below, refuse_not_positive
 from lit_gans.data.contracts import Plottable
 from lit_gans.data.images import write_grid
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import GenerativeCallback, continues_run, data_of
+from lit_gans.training.module import AdversarialModule
 
 FILM = "training.gif"
 _KEY = "samples"  # of the grids in loggers

@@ -16,10 +16,11 @@ from lit_gans.callbacks.health import STALE, TWIN, Look, copied, energy_distance
 from lit_gans.common.errors import refuse_below
 from lit_gans.common.noise import forked, mix
 from lit_gans.report.neighbors import reduced
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.batch import Batch, prepare_batch, split_batch
 from lit_gans.training.callback import GenerativeCallback, callbacks_of
+from lit_gans.training.gan import Kind
 from lit_gans.training.losses import flat_scores
+from lit_gans.training.module import AdversarialModule
 from lit_gans.training.sampling import evaluating
 
 logger = logging.getLogger(__name__)
@@ -111,13 +112,12 @@ class Watch(GenerativeCallback):
         self._inputs = module.sampling_batch_like(batch, 0) if self._inputs is None else self._inputs
         with forked(), evaluating(module):
             torch.manual_seed(mix(module.seed, "watch"))
-            images = _reduced(module, module.generate(module.generator, self._inputs))
+            images = _seen(module, module.with_fake(self._inputs), "fake")
             torch.manual_seed(mix(module.seed, "watch", trainer.global_step))
-            made_of = module.sampling_batch_like(batch, trainer.global_step)
-            generated = module.generate(module.generator, made_of)
-            accuracy = self._accuracy(module, batch, generated, made_of)
-        real, fake = _reduced(module, module.real_images(batch)), _reduced(module, generated)
-        unit, translates = torch.pdist(real).mean(), "latents" not in made_of
+            made = module.with_fake(module.sampling_batch_like(batch, trainer.global_step))
+            accuracy = self._accuracy(module, batch, made)
+        real, fake = _seen(module, batch, "real"), _seen(module, made, "fake")
+        unit, translates = torch.pdist(real).mean(), "latents" not in made
         look = Look(trainer.global_step, accuracy, None, twins=0.0 if translates else None)
         if unit > 0:  # not of a single image, nor of equal ones
             look = replace(look, distance=energy_distance(real, fake).item())
@@ -144,13 +144,13 @@ class Watch(GenerativeCallback):
         return fake.cpu()
 
     @staticmethod
-    def _accuracy(module: AdversarialModule, batch: Batch, fake: Tensor, made_of: Batch) -> dict[str, float]:
+    def _accuracy(module: AdversarialModule, batch: Batch, made: Batch) -> dict[str, float]:
         """Returns the accuracy of each discriminator whose scores have a threshold, see `Look`."""
-        pairs = (module.real_images(batch), module.condition(batch)), (fake, module.condition(made_of))
         found = {}
-        for name in module.discriminator_names:
+        for name, inputs in module.discriminator_inputs.items():
             discriminator = module.get_submodule(name)
-            scores = (discriminator(module.part_for(name, images), *given) for images, given in pairs)
+            pairs = (batch, inputs["real"]), (made, inputs["fake"])
+            scores = (discriminator(images[key], *module.condition(images)) for images, key in pairs)
             on_real, on_fake = (module.classified_as_real(name, flat_scores(each)) for each in scores)
             if on_real is not None and on_fake is not None:
                 found[name] = min(on_real.float().mean().item(), 1 - on_fake.float().mean().item())
@@ -163,8 +163,10 @@ def _loaded(look: dict[str, Any]) -> Look:
     return Look(**values | {"classes": tuple(look["classes"])})
 
 
-def _reduced(module: AdversarialModule, images: Tensor) -> Tensor:
-    return reduced(module.to_unit_range(images).float())
+def _seen(module: AdversarialModule, batch: Batch, kind: Kind) -> Tensor:
+    """Returns the real or generated images of a batch that discriminators receive, in short, for distances."""
+    names = dict.fromkeys(inputs[kind] for inputs in module.discriminator_inputs.values())
+    return reduced(module.to_unit_range(torch.cat([batch[name] for name in names], 1)).float())
 
 
 def _collapsed(own: Tensor, theirs: Tensor, labels: Tensor) -> tuple[int, ...]:

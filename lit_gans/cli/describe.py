@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from lit_gans.cli.commands import run
 from lit_gans.cli.tables import markdown
 from lit_gans.common.size import size_text
-from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.module import AdversarialModule
 
 logger = logging.getLogger(__name__)
 

@@ -38,7 +38,7 @@ from lit_gans.latents.truncation import truncated
 from lit_gans.metrics.evaluator import Evaluator, with_labels
 from lit_gans.metrics.folder import PictureFolder
 from lit_gans.metrics.protocol import is_biased, stamp
-from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.module import AdversarialModule
 from lit_gans.training.sampling import Weights
 from lit_gans.training.translator import Direction, Translator
 

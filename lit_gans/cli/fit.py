@@ -23,7 +23,7 @@ from lit_gans.common.quiet import quiet
 from lit_gans.config.build import constructing_trainer
 from lit_gans.config.groups import GROUPS
 from lit_gans.config.mistakes import DONE, refused_is_2
-from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.module import AdversarialModule
 
 _LINKED = ("image_size", "channels")
 

@@ -18,8 +18,8 @@ from lit_gans.config.registry import gans
 from lit_gans.config.signatures import schema
 from lit_gans.data.base import ImageData
 from lit_gans.data.sources.folder import Folder
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import GenerativeCallback, callbacks_of, data_of
+from lit_gans.training.module import AdversarialModule
 
 logger = logging.getLogger(__name__)
 

@@ -55,8 +55,8 @@ from lit_gans.data.base import ImageData
 from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.folder import Folder
 from lit_gans.data.survey import LOOKED_AT, Survey, survey
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import callbacks_of
+from lit_gans.training.module import AdversarialModule
 
 EXPERIMENT, MODEL = "photos", "dcgan"  # the experiment of a plan, and its model
 _NOT_WRITTEN = ("experiment", "resume", "init_from", "minutes", "output")

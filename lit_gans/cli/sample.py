@@ -30,7 +30,7 @@ from lit_gans.config.run_folder import output_file, refuse_folder, results_folde
 from lit_gans.data.images import WHITE, Frame, images_at, read_at, write_grid
 from lit_gans.latents.truncation import truncated
 from lit_gans.models.cyclegan import CycleGAN
-from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.module import AdversarialModule
 from lit_gans.training.sampling import Weights
 from lit_gans.training.translator import Direction, Translator
 

@@ -13,8 +13,8 @@ from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 
 from lit_gans.common.process_state import process_state_restored
 from lit_gans.config.build import build
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.module import AdversarialModule
 
 ENDLESS = 10**9  # iterations of a training that the clock ends
 _WARMUP = 3  # iterations

@@ -65,8 +65,8 @@ from lit_gans.config.run_folder import (
     run_name,
     sweep_folder,
 )
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import callbacks_of
+from lit_gans.training.module import AdversarialModule
 
 _RESOLVED = "--resolved"  # starts a further process, followed by the file of the resolved configuration
 

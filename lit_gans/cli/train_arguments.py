@@ -18,7 +18,7 @@ from lit_gans.config.overrides import SWEEP_FLAGS, key_of, quote, with_search_pa
 from lit_gans.config.run_folder import output_file
 from lit_gans.config.signatures import validated
 from lit_gans.data.base import ImageData
-from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.module import AdversarialModule
 
 DEFAULT_EXPERIMENT = "dcgan_digits"
 OF_DIGITS = ("digits", "modes")  # metrics of data made for them, not reported

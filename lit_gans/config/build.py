@@ -25,7 +25,7 @@ from lit_gans.common.loggers import end_earlier_training
 from lit_gans.common.paths import printable
 from lit_gans.config.mistakes import said
 from lit_gans.config.signatures import construct, is_node, target_class, to_class_path
-from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.module import AdversarialModule
 
 _ELSEWHERE = {  # arguments of the Trainer that would silently be replaced or change the order of images: what to use
     "callbacks": "callbacks.NAME._target_=CLASS adds one, callbacks=none leaves out all",

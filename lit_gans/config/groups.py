@@ -68,7 +68,7 @@ GROUPS = {
     "model": Group(
         {"model": "the GAN, with the defaults of its paper"},
         "lit_gans.models",
-        "lit_gans.training.adversarial:AdversarialModule",
+        "lit_gans.training.module:AdversarialModule",
         shared={"image_size": "${data.image_size}", "channels": "${data.channels}", "seed": "${seed}"},
     ),
     "data": Group(

@@ -15,7 +15,7 @@ from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.config.registry import IMPORT_VARIABLE, classes, gans
 from lit_gans.config.signatures import construct
 from lit_gans.metrics.scores.base import FeatureScore
-from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.module import AdversarialModule
 
 logger = logging.getLogger(__name__)
 

@@ -69,14 +69,14 @@ def _own(module: ModuleType, base: type) -> dict[str, type]:
 
 def gans() -> dict[str, type]:
     """Returns all registered GANs by name: classes that define a loss, which excludes base classes."""
-    from lit_gans.training.adversarial import AdversarialModule
+    from lit_gans.training.module import AdversarialModule
 
     return {name: cls for name, cls in classes("lit_gans.models", AdversarialModule).items() if is_gan(cls)}
 
 
 def is_gan(cls: type) -> bool:
     """Whether a class is a GAN rather than a base class, which defines no loss."""
-    from lit_gans.training.adversarial import AdversarialModule
+    from lit_gans.training.module import AdversarialModule
 
     return issubclass(cls, AdversarialModule) and cls.generator_loss is not AdversarialModule.generator_loss
 

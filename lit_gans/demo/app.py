@@ -14,7 +14,7 @@ from lit_gans.common.errors import RefusedInput, import_extra
 from lit_gans.latents.directions import directions
 from lit_gans.latents.interpolation import slerp
 from lit_gans.latents.truncation import truncated
-from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.module import AdversarialModule
 
 _SHOWN = 384  # pixels to which small images are enlarged, without smoothing
 _FARTHEST = 6.0  # along a direction, in standard deviations of a latent

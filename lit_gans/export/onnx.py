@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lit_gans.common.atomic import replacing
 from lit_gans.common.errors import import_extra
-from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.module import AdversarialModule
 from lit_gans.training.sampling import Weights
 
 _ROWS = 2  # of the example batch; any other number of images works later

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.module import AdversarialModule
 from lit_gans.training.sampling import evaluating
 
 _LAYERS = (nn.Linear, nn.ConvTranspose2d)

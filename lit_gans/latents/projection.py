@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.module import AdversarialModule
 from lit_gans.training.sampling import Weights, evaluating
 
 _SMALLEST = 4  # pixels of the coarsest scale

@@ -21,6 +21,7 @@ from lit_gans.networks.cyclegan import BothWays, ResidualTranslator, default_blo
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.training.batch import Batch
 from lit_gans.training.callback import data_of
+from lit_gans.training.gan import Kind
 from lit_gans.training.losses import Scored, least_squares_discriminator, least_squares_generator
 from lit_gans.training.sampling import Weights
 from lit_gans.training.schedules import Number, refuse_weights
@@ -104,35 +105,36 @@ class CycleGAN(Translator):
         return {**batch, "image": image, "input": given}
 
     def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
-        """Translates `input` to B, `image` to A, or both; the translations to B come first along the channels."""
-        images: Tensor = generator(batch.get("input"), batch.get("image"))
-        return images
+        """Translates `input` to B; without it, `image` to A."""
+        name = "input" if "input" in batch else "image"
+        images: tuple[Tensor, ...] = generator(*(batch[name] if name == each else None for each in ("input", "image")))
+        return images[0]
 
-    def real_images(self, batch: Batch) -> Tensor:
-        return torch.cat([batch["image"], batch["input"]], 1)
+    def with_fake(self, batch: Batch) -> Batch:
+        """Returns a batch with the translations to B, `fake`, and to A, `fake_input`."""
+        fake, fake_input = self.generator(batch["input"], batch["image"])
+        return {**batch, "fake": fake, "fake_input": fake_input}
 
-    def part_for(self, discriminator: str, images: Tensor) -> Tensor:
-        of_b, of_a = images.chunk(2, 1)
-        return of_a if discriminator == "discriminator_a" else of_b
+    @property
+    def discriminator_inputs(self) -> dict[str, dict[Kind, str]]:
+        of_a: dict[Kind, str] = {"real": "input", "fake": "fake_input"}
+        return {"discriminator_a": of_a, "discriminator_b": {"real": "image", "fake": "fake"}}
 
     # ---- the pool of generated images
 
     def _new_pools(self) -> tuple[ImagePool, ImagePool]:
         return ImagePool(self.pool_size), ImagePool(self.pool_size)
 
-    def replayed(self, fake: Tensor, batch: Batch) -> Tensor:
+    def discriminator_batch(self, batch: Batch) -> Batch:
+        """Returns a batch whose translations are exchanged for earlier ones, with the same pool on every rank."""
         if not self.pool_size:
-            return fake
-        every, numbers = (self._of_all_ranks(each).chunk(2, 1) for each in (fake, batch["pool"]))
-        exchanged = [pool.exchange(*of_one) for pool, *of_one in zip(self._pools, every, numbers, strict=True)]
-        rank, num_ranks = self.rank_of
-        return torch.cat(exchanged, 1).chunk(num_ranks)[rank]
-
-    def _of_all_ranks(self, rows: Tensor) -> Tensor:
-        if self.rank_of[1] == 1:
-            return rows
-        gathered: Tensor = self.trainer.strategy.all_gather(rows)
-        return gathered.flatten(0, 1)
+            return batch
+        backend = self.backend
+        numbers = backend.gather(batch["pool"]).chunk(2, 1)
+        for name, pool, own in zip(("fake", "fake_input"), self._pools, numbers, strict=True):
+            exchanged = pool.exchange(backend.gather(batch[name]), own)
+            batch = {**batch, name: exchanged.chunk(backend.world_size)[backend.rank]}
+        return batch
 
     def on_train_start(self) -> None:
         super().on_train_start()
@@ -153,21 +155,23 @@ class CycleGAN(Translator):
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
         losses = {}
-        for name in self.discriminator_names:
-            on_real, on_fake = (self.get_submodule(name)(self.part_for(name, images)) for images in (real, fake))
+        for name, inputs in self.discriminator_inputs.items():
+            on_real, on_fake = (self.get_submodule(name)(batch[inputs[kind]]) for kind in ("real", "fake"))
             losses[name] = Scored(least_squares_discriminator(on_real, on_fake) / 2, on_real, on_fake)
         return losses
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
-        real, (fake_b, fake_a) = self.real_images(batch), fake.chunk(2, 1)
-        on_a, on_b = self.discriminator_a(fake_a), self.discriminator_b(fake_b)
+        image, given, fake_input = batch["image"], batch["input"], batch["fake_input"]
+        on_a, on_b = self.discriminator_a(fake_input), self.discriminator_b(fake)
         loss = least_squares_generator(on_a) + least_squares_generator(on_b)
         cycle = self.now(self.cycle_weight)
-        # twice the mean over both domains is the sum of both means
-        loss = loss + 2 * cycle * functional.l1_loss(self.generator(fake_a, fake_b), real)
+        image_again, given_again = self.generator(fake_input, fake)
+        distance = functional.l1_loss(image_again, image) + functional.l1_loss(given_again, given)
+        loss = loss + cycle * distance
         if self.identity_weight:
-            kept = self.generator(batch["image"], batch["input"])
-            loss = loss + 2 * cycle * self.identity_weight * functional.l1_loss(kept, real)
+            kept_image, kept_given = self.generator(image, given)
+            distance = functional.l1_loss(kept_image, image) + functional.l1_loss(kept_given, given)
+            loss = loss + cycle * self.identity_weight * distance
         return loss
 
     def classified_as_real(self, name: str, scores: Tensor) -> Tensor:

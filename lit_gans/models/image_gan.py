@@ -10,8 +10,8 @@ from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import Noise
 from lit_gans.networks import NetworkName, build_discriminator, build_generator, refuse_options
 from lit_gans.networks.blocks import Block
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.batch import Batch, refuse_layout
+from lit_gans.training.module import AdversarialModule
 
 
 class ImageGAN(AdversarialModule):

@@ -12,7 +12,6 @@ from lit_gans.common.size import sides
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.networks import NetworkName, refuse_options
 from lit_gans.networks.blocks import Norm
-from lit_gans.training.adversarial import Terms
 from lit_gans.training.batch import Batch
 from lit_gans.training.losses import Scored, critic_generator, wasserstein_critic
 from lit_gans.training.optim import Optimizer
@@ -110,10 +109,9 @@ class WGANGP(ImageGAN):
         levels = (image + 1) * 127.5 + batch["dequantization"].to(image.dtype)
         return {**batch, "image": levels / 128 - 1}
 
-    def generator_terms(self, batch: Batch) -> Terms:
-        if self.num_classes:
-            batch = {**batch, "fake_label": batch["generator_label"]}
-        return super().generator_terms(batch)
+    def generator_batch(self, batch: Batch) -> Batch:
+        """Returns a batch whose generated images have random classes."""
+        return {**batch, "fake_label": batch["generator_label"]} if self.num_classes else batch
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
         condition = self.condition(batch)

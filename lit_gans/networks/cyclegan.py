@@ -9,7 +9,6 @@ from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch import cat as concatenated
 
 from lit_gans.common.size import Size, sides
 from lit_gans.networks.blocks import Norm, Residual, cut, draw_weights, normalization, padded
@@ -76,11 +75,10 @@ class BothWays(nn.Module):
 
     def forward(
         self, a: Float[Tensor, "n c h w"] | None = None, b: Float[Tensor, "n c h w"] | None = None
-    ) -> Float[Tensor, "n d h w"]:
-        """Translates images of A, images of B, or both, whose translations lie side by side along the channels."""
+    ) -> tuple[Float[Tensor, "n c h w"], ...]:
+        """Returns translations of the images of A, then of those of B, where they are given."""
         given = (self.a_to_b, a), (self.b_to_a, b)
-        made = [network(images) for network, images in given if images is not None]
-        return made[0] if len(made) == 1 else concatenated(made, 1)
+        return tuple(network(images) for network, images in given if images is not None)
 
 
 def default_blocks(image_size: Size) -> int:

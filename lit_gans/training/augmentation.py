@@ -139,9 +139,9 @@ class Augmentations:
             drawn["augmentation"] = noise.uniform("augmentation", num, 2, ada_operations.NUM_NUMBERS)
         return drawn
 
-    def apply(self, batch: Batch, fake: Tensor, progress: Progress) -> tuple[Batch, Tensor]:
-        """Returns real and generated images augmented as the discriminators see them, in the same way in every step."""
-        real = batch["image"]
+    def apply(self, batch: Batch, progress: Progress) -> Batch:
+        """Returns a batch whose `image` and `fake` are augmented, in the same way in every step."""
+        real, fake = batch["image"], batch["fake"]
         if self.diffaugment:
             of_real, of_fake = batch["diffaugment"].unbind(1)
             real, fake = augmented(real, self.diffaugment, of_real), augmented(fake, self.diffaugment, of_fake)
@@ -153,7 +153,7 @@ class Augmentations:
                 transformed(images, numbers, probability, pipeline)
                 for images, numbers in ((real, of_real), (fake, of_fake))
             )
-        return {**batch, "image": real}, fake
+        return {**batch, "image": real, "fake": fake}
 
     def observe(self, scores: Tensor) -> None:
         """Adds the signs of scores to the state."""

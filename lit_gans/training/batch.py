@@ -17,7 +17,7 @@ Batch = dict[str, Tensor]
 - `label`: class indices (n,), int64.
 - `input`: images to translate (n, a, h, w) in [-1, 1].
 - `latents`: (n, z), standard normal.
-- `fake`: generated images (n, c, h, w) with their graph, where one forward serves both networks' steps.
+- `fake`: generated images (n, c, h, w); with their graph where one forward pass serves both networks' steps.
 - further noise of one step (n, ...), uniform in [0, 1).
 """
 

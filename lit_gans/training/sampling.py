@@ -1,13 +1,21 @@
-"""What sampling needs beside the module: copies of the generator, and its evaluation mode."""
+"""Samples of a GAN: latents, labels, grids, and the copies of the generator that make them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from torch import nn
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.noise import mix
+from lit_gans.training.batch import Batch
+from lit_gans.training.gan import GANDefinition
 
 Weights = Literal["ema", "raw"]
 
@@ -35,3 +43,192 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for layer in training:
             layer.training = True
+
+
+class ImageSampler(GANDefinition):
+    """Generates images with the trained or the averaged generator of a GAN."""
+
+    _copies: GeneratorCopies
+
+    # ---- samples
+
+    def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
+        """Returns inputs of `decode` for `num` images: latents by default; `data` is the datamodule, if any."""
+        return self.latents(num, seed)
+
+    def sampling_share(self, rows: Int64[Tensor, " n"], num: int, seed: int, data: Any = None) -> Tensor:
+        """Returns some rows of `sampling_inputs`, such as those of a rank, without reading images of other rows."""
+        return self.sampling_inputs(num, seed, data)[rows]
+
+    def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Batch:
+        """Returns the batch for `generate`: inputs, labels and any further noise."""
+        return {"latents": inputs} if labels is None else {"latents": inputs, "label": labels}
+
+    def sampling_batch_like(self, batch: Batch, seed: int) -> Batch:
+        """Returns a batch for `generate` with the conditions of a training batch."""
+        latents = self.latents(len(batch["image"]), seed).to(batch["image"])
+        return self.sampling_batch(latents, batch.get("label"), seed)
+
+    def to_unit_range(self, images: Tensor) -> Tensor:
+        """Maps generated images from [-1, 1] to [0, 1]."""
+        return images.add(1).div(2).clamp(0, 1)
+
+    def sample(
+        self,
+        num: int = 64,
+        *,
+        seed: int = 0,
+        label: int | None = None,
+        weights: Weights | None = None,
+        batch_size: int = 256,
+    ) -> Float[Tensor, "n c h w"]:
+        """Generates images.
+
+        Args:
+            num: number of images.
+            seed: seed of the latents; the same seed gives the same latents on any device.
+            label: class of all images of a conditional generator; `None` cycles through all classes.
+            weights: `ema` for the averaged generator, `raw` for the trained one; `None` uses the averaged one if it
+                exists.
+            batch_size: number of images generated at once.
+
+        Returns:
+            Images in [0, 1].
+
+        Raises:
+            RefusedInput: the generator is not conditioned on such a label, or no averaged weights exist.
+        """
+        return self.decode(
+            self.sampling_inputs(num, seed),
+            labels=self.labels(num, label),
+            weights=weights,
+            batch_size=batch_size,
+            seed=seed,
+        )
+
+    def forward(self, inputs: Tensor, labels: Tensor | None = None) -> Float[Tensor, "n c h w"]:
+        """Generates the images in [0, 1] that `decode` generates, with their graph: `gan(z)`.
+
+        The averaged generator is used if it exists. A training step calls the networks instead.
+
+        Args:
+            inputs: latents (n, z); of a GAN that translates images, images in [0, 1].
+            labels: class of each image of a conditional generator; `None` cycles through all classes.
+
+        Raises:
+            RefusedInput: the generator takes other inputs.
+        """
+        self.refuse_inputs(inputs, labels)
+        labels = self.labels(len(inputs)) if labels is None else labels
+        own = None if labels is None else labels.to(self.device)
+        return self._images([self.sampling_batch(self.to_generator(inputs), own, mix(0, 0))])
+
+    def predict_step(self, data: Any, batch_idx: int, dataloader_idx: int = 0) -> Float[Tensor, "n c h w"]:
+        """Generates images in [0, 1] from a batch of `Trainer.predict`: latents (n, z), or pairs (latents, labels)."""
+        inputs, *labels = data if isinstance(data, list | tuple) else [data]
+        images: Tensor = self(inputs, *labels[:1])
+        return images
+
+    def refuse_inputs(self, inputs: Any, labels: Tensor | None) -> None:
+        """Raises `RefusedInput` for inputs of `forward` that are no latents, and for labels of a generator
+        without classes.
+        """
+        shape = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
+        if not isinstance(inputs, Tensor) or shape[1:] != (self.latent_dim,) or not inputs.is_floating_point():
+            raise RefusedInput(
+                f"{type(self).__name__} generates images from latents, floats of shape (n, {self.latent_dim}), and got"
+                f" {shape}: use latents(n), or torch.randn(n, {self.latent_dim})."
+            )
+        if labels is not None and not self.num_classes:
+            raise RefusedInput("labels: the model was trained without classes; leave them out.")
+
+    def decode(
+        self,
+        inputs: Float[Tensor, "n *shape"],
+        *,
+        labels: Int64[Tensor, " n"] | None = None,
+        weights: Weights | None = None,
+        batch_size: int = 256,
+        seed: int = 0,
+    ) -> Float[Tensor, "n c h w"]:
+        """Generates images in [0, 1] from latents or other generator inputs, in evaluation mode and float32.
+
+        Args:
+            inputs: latents (n, z).
+            labels: class of each image of a conditional generator; `None` cycles through all classes.
+            weights: see `sample`.
+            batch_size: number of images generated at once.
+            seed: seed of further noise, such as dropout.
+        """
+        labels = self.labels(len(inputs)) if labels is None else labels
+
+        def batches() -> Iterator[Batch]:
+            for start in range(0, len(inputs), batch_size):
+                rows = slice(start, start + batch_size)
+                own = None if labels is None else labels[rows].to(self.device)
+                yield self.sampling_batch(self.to_generator(inputs[rows]), own, mix(seed, start // batch_size))
+
+        return self.decode_batches(batches(), weights)
+
+    @torch.no_grad()
+    def decode_batches(self, batches: Iterable[Batch], weights: Weights | None = None) -> Float[Tensor, "n c h w"]:
+        """Generates images in [0, 1] from batches for `generate`, in evaluation mode and float32; see `decode`."""
+        return self._images(batches, weights)
+
+    def _images(self, batches: Iterable[Batch], weights: Weights | None = None) -> Tensor:
+        network = self.sampling_generator(weights)
+        with evaluating(network), torch.autocast(self.device.type, enabled=False):
+            images = [self.generate(network, batch) for batch in batches]
+        return self.to_unit_range(torch.cat(images).float())
+
+    def to_generator(self, inputs: Tensor) -> Tensor:
+        """Moves inputs to the generator's device, in its precision, which is float64 with precision=64-true."""
+        return inputs.to(self.device, next(self.generator.parameters()).dtype)
+
+    def latents(self, num: int, seed: int = 0) -> Float[Tensor, "n z"]:
+        """Returns `num` latents on the CPU that depend only on `seed`."""
+        generator = torch.Generator().manual_seed(mix(seed, "samples"))
+        return torch.randn(num, self.latent_dim, generator=generator)
+
+    def labels(self, num: int, label: int | None = None) -> Int64[Tensor, " n"] | None:
+        """Returns the classes of `num` samples: `label`, or all classes in turn; None for a generator without classes.
+
+        Raises:
+            RefusedInput: the generator is not conditioned on such a label.
+        """
+        if label is None:
+            return torch.arange(num) % self.num_classes if self.num_classes else None
+        if not self.num_classes:
+            raise RefusedInput(f"label={label}: the model was trained without classes; leave it out.")
+        if not 0 <= label < self.num_classes:
+            raise RefusedInput(f"label={label}: the model knows the classes 0 to {self.num_classes - 1}.")
+        return torch.full((num,), label)
+
+    def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Float[Tensor, "n c h w"], int]:
+        """Returns samples and the number of grid columns.
+
+        A conditional model has one column for each class, and `num` is rounded down to full rows.
+        """
+        columns = math.ceil(math.sqrt(num))
+        if 0 < self.num_classes <= num:
+            columns, num = self.num_classes, num - num % self.num_classes
+        return self.decode(self.sampling_inputs(num, seed, data), seed=seed), columns
+
+    # ---- copies of the generator
+
+    @property
+    def averaged_generator(self) -> nn.Module | None:
+        """Generator with averaged weights, or `None` if there is no average."""
+        return self._copies.averaged
+
+    def sampling_generator(self, weights: Weights | None = None) -> nn.Module:
+        """Returns the generator that samples and metrics use; for `weights` see `sample`.
+
+        Raises:
+            RefusedInput: averaged weights are requested but do not exist.
+        """
+        if weights == "raw" or (weights is None and self._copies.averaged is None):
+            return self.generator if self._copies.full is None else self._copies.full
+        if self._copies.averaged is None:
+            raise RefusedInput("weights=ema: this checkpoint holds no averaged weights; use weights=raw.")
+        return self._copies.averaged.to(self.device)

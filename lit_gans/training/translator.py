@@ -16,8 +16,8 @@ from lit_gans.common.size import Size, sides
 from lit_gans.data.contracts import Paired, Unpaired
 from lit_gans.data.images import to_networks
 from lit_gans.networks.blocks import Norm
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.batch import Batch, doubt_about_range, named, prepare_batch, refuse_data, refuse_layout
+from lit_gans.training.module import AdversarialModule
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.sampling import Weights
 from lit_gans.training.schedules import ConstantThenLinear

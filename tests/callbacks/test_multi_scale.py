@@ -7,9 +7,9 @@ from torch.nn.functional import avg_pool2d, softplus
 
 from lit_gans.callbacks import EMA, Checkpoint, EarlyStopping, ProgressBar, Samples, Throughput, Watch
 from lit_gans.common.errors import RefusedInput
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.augmentation import Adaptive
 from lit_gans.training.losses import Scored, tensors_of
+from lit_gans.training.module import AdversarialModule
 from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
 
 

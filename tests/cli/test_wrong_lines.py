@@ -8,7 +8,7 @@ import pytest
 
 from lit_gans.cli import main as cli
 from lit_gans.cli.commands import commands
-from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.module import AdversarialModule
 from tests.commands import TINY
 
 # arguments of a command and a part of what it says; TINY stands for the overrides of a tiny run

@@ -12,7 +12,7 @@ from lit_gans.callbacks import EMA, ProgressBar
 from lit_gans.config import registry
 from lit_gans.config.groups import options
 from lit_gans.models.dcgan import DCGAN
-from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.module import AdversarialModule
 from tests.commands import TINY
 
 LSGAN = """

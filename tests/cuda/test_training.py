@@ -6,7 +6,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.plugins.precision import MixedPrecision
 
 from lit_gans.common.noise import Noise, mix
-from lit_gans.training import adversarial
+from lit_gans.training import module as base
 from lit_gans.training.optim import Optimizer
 from tests.gans import GANS
 
@@ -56,7 +56,7 @@ def test_data_noise_losses_and_averages_are_on_the_device(tiny_gan, random_image
     seen = {}
 
     def look(trainer, module, _, batch, __):
-        noise = Noise(module._noise_generator, (0,))
+        noise = Noise(torch.Generator(device=module.device), (0,))
         seen["batch"] = {tensor.device.type for tensor in batch.values()}
         seen["noise"] = {tensor.device.type for tensor in module.sample_noise(noise, 2).values()}
         seen["losses"] = {loss.device.type for loss in trainer.callback_metrics.values()}
@@ -82,7 +82,7 @@ def test_fp16_has_a_scaler_for_each_network_and_clips_unscaled(
     tiny_gan, random_images, heavy_device, train, monkeypatch, name
 ):
     """The scale doubles after every step of a network: clipped while scaled, gradients would be 4 times too small."""
-    monkeypatch.setattr(adversarial, "refuse_trainer", lambda *_: None)  # fp16 on the CPU, for this test alone
+    monkeypatch.setattr(base, "refuse_trainer", lambda *_: None)  # fp16 on the CPU, for this test alone
     states, scales = [], {}
 
     def look(trainer, _):

@@ -18,7 +18,6 @@ def module(tiny_gan):
 
     def make(**settings):
         module = tiny_gan("autoencoder_kl", **{"discriminator_start": 0, **settings})
-        module.mean_over_ranks = lambda value: value
         return module
 
     return make

@@ -11,7 +11,9 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.data.sources.digits import Digits
 from lit_gans.data.sources.unpaired import Unpaired
 from lit_gans.models.cyclegan import CycleGAN
+from lit_gans.training.backend import Backend
 from lit_gans.training.penalties import r1_penalty
+from lit_gans.training.step import TrainingStep
 
 STEPS, POOL = 6, 5
 
@@ -124,11 +126,12 @@ def test_penalties_are_those_of_what_each_discriminator_sees(tiny_gan, random_im
         module = tiny_gan("cyclegan", r1_gamma=2.0, r2_gamma=3.0, share_scores=shared, jitter=False)
         fit(module, random_images(batch_size=4), max_steps=3)
         a, b, *fakes = torch.rand(4, 4, 1, 16, 16, generator=torch.Generator().manual_seed(0))
-        fake = torch.cat(fakes, 1)
-        replayed = fake.flip(0)
-        module.replayed = lambda fake, batch: fake.flip(0)
-        found = module.discriminator_terms({"image": b, "input": a, "fake": fake})
-        for name, real, made in (("discriminator_a", a, replayed[:, 1:]), ("discriminator_b", b, replayed[:, :1])):
+        exchanged = {name: fake.flip(0) for name, fake in zip(("fake", "fake_input"), fakes, strict=True)}
+        module.discriminator_batch = lambda batch, exchanged=exchanged: batch | exchanged
+        batch = {"image": b, "input": a, "fake": fakes[0], "fake_input": fakes[1]}
+        found = TrainingStep(module, Backend({})).discriminator_terms(batch)
+        sides = ("discriminator_a", a, exchanged["fake_input"]), ("discriminator_b", b, exchanged["fake"])
+        for name, real, made in sides:
             network = module.get_submodule(name)
             expected = 2.0 * r1_penalty(network, real) + 3.0 * r1_penalty(network, made)
             torch.testing.assert_close(found[name][1], expected)
@@ -147,7 +150,7 @@ def test_health_is_that_of_each_discriminator_with_its_own_domain(module, random
     a, b = (batch[name] / 127.5 - 1 for name in ("input", "image"))
     expected = {}
     with torch.no_grad():
-        fake_b, fake_a = module.generator(a, b).chunk(2, 1)
+        fake_b, fake_a = module.generator(a, b)
         sides = (module.discriminator_a, a, fake_a), (module.discriminator_b, b, fake_b)
         for name, (judge, real, fake) in zip(module.discriminator_names, sides, strict=True):
             on_real, on_fake = ((judge(images) > 0.5).double().mean().item() for images in (real, fake))

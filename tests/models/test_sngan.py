@@ -6,7 +6,9 @@ from torch.nn.utils import parametrize
 from lit_gans.common.noise import Noise
 from lit_gans.models.sngan import SNGAN
 from lit_gans.networks.spectral import SpectralNorm
+from lit_gans.training.backend import Backend
 from lit_gans.training.schedules import Progress
+from lit_gans.training.step import TrainingStep
 
 LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, nn.Embedding)
 
@@ -86,5 +88,6 @@ def test_generated_images_have_uniform_random_classes_in_both_steps(tiny_gan, ra
     batch = {"label": torch.zeros(4, dtype=torch.long), "fake_label": torch.ones(4, dtype=torch.long)}
     images = torch.rand(4, 1, 16, 16)
     judged.clear()
-    module._penalties_at({"real": images, "fake": images}, {"real": 1.0, "fake": 1.0}, batch)
+    step = TrainingStep(module, Backend({}))
+    step._penalties_at({"image": images, "fake": images, **batch}, {"real": 1.0, "fake": 1.0})
     assert [labels[0].item() for labels in judged] == [0, 1]

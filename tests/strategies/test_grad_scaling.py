@@ -5,7 +5,7 @@ from lightning.pytorch.plugins.precision import MixedPrecision
 
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.grad_scaling import NetworkScaling
-from lit_gans.training import adversarial as base
+from lit_gans.training import module as base
 from lit_gans.training.optim import Optimizer
 
 from . import ranks

@@ -5,8 +5,8 @@ from torch import nn
 from torch.nn import functional
 
 from lit_gans.common.noise import Noise
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.losses import Scored
+from lit_gans.training.module import AdversarialModule
 from lit_gans.training.optim import Optimizer
 
 PLAIN = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=0.1))

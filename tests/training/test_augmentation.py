@@ -10,6 +10,7 @@ from lit_gans.training.ada_operations import NUM_NUMBERS, transformed
 from lit_gans.training.augmentation import Adaptive, Augmentations, Scheduled
 from lit_gans.training.diffaugment import augmented
 from lit_gans.training.schedules import Cosine, Linear, Progress
+from lit_gans.training.step import TrainingStep
 from tests.training.linear_gan import PLAIN, LinearGAN, descend, linear_gan
 
 
@@ -106,12 +107,17 @@ def test_the_mean_over_ranks_decides(random_images, fit):
     assert module.augmentations.state[0] == 0.5
 
 
-def test_penalties_are_differentiated_through_the_augmentation(random_images, fit):
+def test_penalties_are_differentiated_through_the_augmentation(random_images, fit, monkeypatch):
     """The penalty at the images before their augmentation, against a plain double backward."""
     settings = {"r1_gamma": 0.7, "share_scores": True, "augmentation": Scheduled(0.9)}
     module, plain, seen = linear_gan(**settings), linear_gan(**settings), []
-    terms = module.discriminator_terms
-    module.discriminator_terms = lambda batch: seen.append((batch, terms(batch))) or seen[-1][1]
+    terms = TrainingStep.discriminator_terms
+
+    def noted(step, batch):
+        seen.append((batch, terms(step, batch)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(TrainingStep, "discriminator_terms", noted)
     fit(module, random_images(), max_steps=1)
     batch, found = seen[0]
     images = batch["image"].clone().requires_grad_()

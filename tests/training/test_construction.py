@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from lit_gans import RefusedInput
-from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.module import AdversarialModule
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.resuming import changed_settings
 from tests.training.linear_gan import PLAIN, LinearGAN

@@ -6,7 +6,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
-from lit_gans.training import adversarial
+from lit_gans.training import module as base
 
 STEPS = 8
 
@@ -95,5 +95,5 @@ def test_a_checkpoint_that_is_saved_after_a_fit_continues_it(
 def test_lightning_still_miscounts_the_epochs_of_a_run_resumed_twice(chain, monkeypatch):
     """`begin_epoch_after_resume` can go once this fails."""
     expected, *_ = chain(24, [])
-    monkeypatch.setattr(adversarial, "begin_epoch_after_resume", lambda trainer: None)
+    monkeypatch.setattr(base, "begin_epoch_after_resume", lambda trainer: None)
     assert chain(24, [2, 4])[0] != expected

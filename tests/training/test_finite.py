@@ -12,7 +12,7 @@ from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.config.registry import gans
 from lit_gans.models import wgan_gp
 from lit_gans.strategies.grad_scaling import NetworkScaling
-from lit_gans.training import adversarial
+from lit_gans.training import step
 from lit_gans.training.finite import FiniteCheck
 
 BROKEN = 3  # the first iteration whose numbers are not finite, counted from 1
@@ -62,7 +62,7 @@ def break_weights(module, network, value):
 
 def break_penalty(module, value, monkeypatch):
     name = "zero_centered_penalty" if module.share_scores else "r1_penalty"
-    place, name = (wgan_gp, "gradient_penalty") if isinstance(module, wgan_gp.WGANGP) else (adversarial, name)
+    place, name = (wgan_gp, "gradient_penalty") if isinstance(module, wgan_gp.WGANGP) else (step, name)
     penalty = vars(place)[name]
 
     def broken(*given):

@@ -152,8 +152,8 @@ def test_shared_scores_train_as_scores_of_their_own_with_fewer_forwards(random_i
 class ScaledGAN(LinearGAN):
     """Its discriminator sees real images times a number that it learns."""
 
-    def real_images(self, batch):
-        return batch["image"] * self.discriminator.scale
+    def discriminator_batch(self, batch):
+        return batch | {"image": batch["image"] * self.discriminator.scale}
 
 
 @pytest.mark.parametrize("share_scores", [False, True])

@@ -16,6 +16,8 @@ import torch
 from benchmarks.common import ratios, take_turns
 from lit_gans.models.r3gan import R3GAN
 from lit_gans.training.ada_operations import NUM_NUMBERS, transformed
+from lit_gans.training.backend import Backend
+from lit_gans.training.step import TrainingStep
 
 ROUNDS, P = 10, 0.5
 
@@ -26,8 +28,8 @@ def scores():
     size = {"generator_width": 12, "discriminator_width": 12, "constant_until": 4, "blocks": 1, "channels": 1}
 
     def step(module):
-        loss, penalty = module.discriminator_terms({"image": real, "fake": fake})["discriminator"]
-        (loss + penalty).backward()
+        terms = TrainingStep(module, Backend({})).discriminator_terms({"image": real, "fake": fake})
+        sum(terms["discriminator"]).backward()
         module.zero_grad()
 
     modules = {name: R3GAN(image_size=32, **size, share_scores=name == "shared") for name in ("shared", "own")}

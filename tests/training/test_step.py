@@ -1,4 +1,4 @@
-"""The loop, for every registered GAN."""
+"""The iteration, for every registered GAN."""
 
 import pytest
 import torch
@@ -7,6 +7,11 @@ from torch.utils.data import DataLoader
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
 from lit_gans.data.loader import StepSampler
+from lit_gans.training.backend import Backend
+from lit_gans.training.optim import Optimizer
+from lit_gans.training.schedules import Linear
+from lit_gans.training.step import TrainingStep
+from lit_gans.training.trainer_backend import TrainerBackend
 from tests.gans import GANS
 from tests.training.linear_gan import PLAIN, LinearGAN, linear_gan, reference_steps
 
@@ -14,14 +19,14 @@ from tests.training.linear_gan import PLAIN, LinearGAN, linear_gan, reference_st
 class Recorded:
     """Keeps what happens at each update of a network."""
 
-    def __init__(self, module):
-        self.updates, original = [], module.step_network
+    def __init__(self, module, monkeypatch):
+        self.updates, original = [], TrainerBackend.step
 
-        def update(network):
+        def update(backend, network):
             gradients = {name: getattr(module, name) for name in module.network_names}
             with_gradient = {n for n, net in gradients.items() if any(p.grad is not None for p in net.parameters())}
             before = {n: [p.clone() for p in net.parameters()] for n, net in gradients.items()}
-            original(network)
+            original(backend, network)
             changed = {
                 n
                 for n, net in gradients.items()
@@ -29,16 +34,16 @@ class Recorded:
             }
             self.updates.append((network, with_gradient, changed))
 
-        module.step_network = update
+        monkeypatch.setattr(TrainerBackend, "step", update)
 
 
 @pytest.mark.parametrize("name", GANS)
 @pytest.mark.parametrize(("n_critic", "accumulate"), [(3, 1), (1, 2)])
 def test_counts_generator_iterations_and_trains_only_whose_turn_it_is(
-    tiny_gan, random_images, fit, name, n_critic, accumulate
+    tiny_gan, random_images, fit, monkeypatch, name, n_critic, accumulate
 ):
     module = tiny_gan(name, n_critic=n_critic, accumulate_gradients=accumulate)
-    recorded, trained = Recorded(module), [each.requires_grad for each in module.parameters()]
+    recorded, trained = Recorded(module, monkeypatch), [each.requires_grad for each in module.parameters()]
     trainer = fit(module, random_images(batch_size=4), max_steps=4)  # past the first epoch where n_critic is large
     assert trainer.global_step == 4
     discriminators = [*module.discriminator_names]
@@ -67,6 +72,23 @@ def test_equals_a_plain_loop(tiny_gan, random_images, fit, n_critic, make):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6, msg=name)
 
 
+@pytest.mark.parametrize("name", GANS)
+def test_plain_torch_trains_the_weights_of_a_trainer(tiny_gan, random_images, fit, name):
+    """To the last bit, with everything that a backend does: two steps, microbatches, clipping and a schedule."""
+    optimizer = Optimizer("Adam", lr=1e-3, betas=(0.5, 0.9), schedule=Linear())
+    optimizers = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), optimizer)
+    settings = {"n_critic": 2, "accumulate_gradients": 2, "clip_gradients": 0.05, "r1_gamma": 0.5, **optimizers}
+    lightning, plain = (tiny_gan(name, **settings) for _ in range(2))
+    batches = [random_images().dataset[rows] for rows in torch.arange(3 * 16).split(16)]
+    fit(lightning, DataLoader(batches, batch_size=None), max_steps=3)
+    step = TrainingStep(plain, plain.new_backend(num_iterations=3))
+    for iteration, batch in enumerate(batches):
+        losses = step(batch, iteration)
+    torch.testing.assert_close(plain.state_dict(), lightning.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(losses, lightning.losses, rtol=0, atol=0)
+    assert [group["lr"] for group in step.backend.optimizers["generator"].param_groups] == [0.0]
+
+
 def test_a_batch_that_cannot_be_split_ends_the_training(fit):
     loader = DataLoader(torch.zeros(7, 1, 16, 16), batch_size=7)
     with pytest.raises(RefusedInput, match="7 images cannot be split into 2 equal pieces"):
@@ -74,19 +96,23 @@ def test_a_batch_that_cannot_be_split_ends_the_training(fit):
     fit(linear_gan(), loader, max_steps=1)
 
 
-def test_layers_that_draw_are_seeded_by_seed_iteration_and_rank(random_images, fit):
+def test_layers_that_draw_are_seeded_by_seed_iteration_and_rank(random_images):
     """What dropout draws does not depend on what was drawn before the training, nor on a resume in between."""
 
-    class Drawing(LinearGAN):
-        rank_of = 1, 2
+    class SecondOfTwo(Backend):
+        rank, world_size = 1, 2
 
+    class Drawing(LinearGAN):
         def discriminator_losses(self, real, fake, batch):
             self.drawn.append(torch.rand(3))
             return super().discriminator_losses(real, fake, batch)
 
     module = Drawing(image_size=16, channels=1, latent_dim=6, seed=5, **PLAIN)
     module.drawn = []
-    fit(module, random_images(), max_steps=3)
+    step = TrainingStep(module, SecondOfTwo(module.new_backend().optimizers))
+    for iteration in range(3):
+        torch.rand(iteration)
+        step({"image": torch.zeros(8, 1, 16, 16)}, iteration)
     for iteration, drawn in enumerate(module.drawn):
         expected = torch.rand(3, generator=torch.Generator().manual_seed(mix(5, iteration, 1)))
         assert torch.equal(drawn, expected)
@@ -104,18 +130,18 @@ def test_fake_images_that_serve_both_updates_are_made_once(tiny_gan, random_imag
 @pytest.mark.parametrize(("n_critic", "accumulate"), [(1, 1), (2, 1), (1, 2), (2, 2)])
 def test_discriminators_train_on_the_images_of_with_fake(tiny_gan, random_images, fit, name, n_critic, accumulate):
     module = tiny_gan(name, n_critic=n_critic, accumulate_gradients=accumulate, share_scores=False)
-    with_fake, replayed, made, seen = module.with_fake, module.replayed, [], []
+    with_fake, for_discriminators, made, seen = module.with_fake, module.discriminator_batch, [], []
 
     def noted(batch):
         found = with_fake(batch)
         made.append(found["fake"])
         return found
 
-    def shown(fake, batch):
-        seen.append(fake)
-        return replayed(fake, batch)
+    def shown(batch):
+        seen.append(batch["fake"])
+        return for_discriminators(batch)
 
-    module.with_fake, module.replayed = noted, shown
+    module.with_fake, module.discriminator_batch = noted, shown
     fit(module, random_images(batch_size=4), max_steps=2)
     assert len(seen) == 2 * n_critic * accumulate
     assert {fake.data_ptr() for fake in seen} <= {fake.data_ptr() for fake in made}
@@ -124,13 +150,12 @@ def test_discriminators_train_on_the_images_of_with_fake(tiny_gan, random_images
 @pytest.mark.parametrize(("settings", "start"), [({"accumulate_gradients": 2}, 0), ({"n_critic": 2}, 1), ({}, 1)])
 def test_noise_of_the_posterior_reaches_the_discriminator(tiny_gan, random_images, fit, settings, start):
     module, seen = tiny_gan("autoencoder_kl", discriminator_start=start, **settings), []
-    replayed = module.replayed
 
-    def compare(fake, batch):
+    def compare(batch):
         means = module.generator(batch["image"])[0]
-        seen.append((fake - means).abs().max().item())
-        return replayed(fake, batch)
+        seen.append((batch["fake"] - means).abs().max().item())
+        return batch
 
-    module.replayed = compare
+    module.discriminator_batch = compare
     fit(module, random_images(batch_size=4), max_steps=2)
     assert min(seen) > 1e-3

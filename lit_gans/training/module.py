@@ -1,0 +1,427 @@
+"""The module that all GANs derive from: its settings, and how Lightning trains, saves and loads it.
+
+What a GAN may override is in `gan.py`, the iteration in `step.py`, samples in `sampling.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor, nn
+
+from lit_gans.checkpoints.format import (
+    EMA_KEY,
+    FORMAT_KEY,
+    FORMAT_VERSION,
+    CheckpointFiles,
+    class_path,
+    from_plain,
+    read_checkpoint,
+    to_plain,
+)
+from lit_gans.common._compat.lightning import begin_epoch_after_resume, reopen_epoch, use_by_default
+from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
+from lit_gans.common.identity import digest_of_object, is_versioned
+from lit_gans.common.noise import forked, mix
+from lit_gans.common.size import Size, as_size
+from lit_gans.strategies.base import NetworkStrategy, clips_gradients, sharding
+from lit_gans.strategies.grad_scaling import scale_each_network
+from lit_gans.strategies.module_networks import parameters_of
+from lit_gans.training.augmentation import Augmentations, Augmenter
+from lit_gans.training.backend import Backend
+from lit_gans.training.batch import doubt_about_range, prepare_batch, refuse_data
+from lit_gans.training.callback import (
+    GenerativeCallback,
+    attached_trainer,
+    callbacks_of,
+    num_iterations,
+    reads_every_loss,
+)
+from lit_gans.training.construction import constructor_arguments
+from lit_gans.training.diffaugment import Augmentation
+from lit_gans.training.finite import FiniteCheck
+from lit_gans.training.hyperparameters import log_hyperparameters
+from lit_gans.training.optim import Optimizer, OptionScheduler, arrange_as_weights
+from lit_gans.training.refusals import refuse_arguments, refuse_trainer
+from lit_gans.training.resuming import (
+    changed_settings,
+    claim_states,
+    of_class,
+    refuse_other_architecture,
+    refuse_other_optimizers,
+    warn_if_code_changed,
+)
+from lit_gans.training.sampling import GeneratorCopies, ImageSampler
+from lit_gans.training.schedules import Number, Progress, refuse_weights
+from lit_gans.training.step import TrainingStep, trainable
+from lit_gans.training.trainer_backend import TrainerBackend
+from lit_gans.training.transfer import freeze_finest
+
+logger = logging.getLogger(__name__)
+
+
+class AdversarialModule(ImageSampler):
+    """Trains a generator against its discriminators. One `training_step` is one generator iteration.
+
+    The loader yields batch_size x n_critic x accumulate_gradients images, which `training_step` splits over n_critic
+    discriminator steps, each with new real images and latents; one generator step follows. `trainer.global_step`
+    counts generator iterations.
+
+    A constructor builds the networks as attributes, `generator` and one for each of `discriminator_names`, inside
+    `with self.building():`, so that their weights depend on `seed` alone.
+
+    A checkpoint contains `state_dict` (`generator.…`, `discriminator.…`), `generator_ema` (averaged generator), and
+    `lit_gans` with the format version and the class.
+
+    Args:
+        image_size: height and width of the images: one number for squares, or [height, width].
+        channels: number of channels of the images.
+        latent_dim: length of a latent.
+        n_critic: number of discriminator steps per iteration.
+        generator_batch_multiple: number of generated images in a generator step per real image in a discriminator
+            step.
+        accumulate_gradients: number of microbatches per step; the step uses their mean gradient.
+        clip_gradients: maximum norm of a network's gradient, after unscaling; null disables clipping.
+        r1_gamma: weight of the R1 penalty on every discriminator (Mescheder et al. 2018); 0 disables it; may be a
+            schedule. Batch norm is allowed: the gradient of an image then includes its effect on the scores of the
+            other images in the batch, see `r1_penalty`.
+        r2_gamma: weight of the R2 penalty, which is R1 at the generated images; 0 disables it; may be a schedule.
+        r1_every: applies R1 and R2 every `r1_every` iterations, weighted `r1_every` times (Karras et al. 2020, B). They
+            are part of the iteration's optimizer step, so that learning rate and betas need no correction.
+        share_scores: whether R1 and R2 differentiate the scores of the losses, with respect to the images before their
+            augmentation: that costs no forward, and computes in the precision of the training. Otherwise each has a
+            forward of its own, in float32, on the augmented images.
+        generator_optimizer: settings of the generator's optimizer.
+        discriminator_optimizer: settings of the discriminators' optimizers; each gets its own.
+        channels_last: whether networks and images use the channels-last memory layout, which makes convolutions faster
+            on CPU and CUDA.
+        compile: whether to compile the networks, in place; passes whose graph a gradient penalty differentiates twice
+            run uncompiled.
+        freeze_discriminator: number of convolutions of each discriminator, from the images on, that keep their weights,
+            which is for fine-tuning (Mo et al. 2020).
+        diffaugment: augmentations of all images that the discriminators see, for small datasets (Zhao et al. 2020).
+        augmentation: a pipeline of augmentations of all images that the discriminators see, with a probability that is
+            scheduled or adaptive (Karras et al. 2020); null for none.
+        seed: seed of weights, latents and all other random numbers of the training.
+
+    Raises:
+        RefusedInput: a value is out of range.
+    """
+
+    clip_gradients_to: float | None
+
+    _step: TrainingStep  # set at the start of each training
+    _logs_every_loss: bool
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = converts_numbers(cls.__init__)  # type: ignore[method-assign]
+
+    @converts_numbers
+    def __init__(
+        self,
+        *,
+        image_size: Size = 64,
+        channels: int = 3,
+        latent_dim: int = 100,
+        n_critic: int = 1,
+        generator_batch_multiple: int = 1,
+        accumulate_gradients: int = 1,
+        clip_gradients: float | None = None,
+        r1_gamma: Number = 0.0,
+        r2_gamma: Number = 0.0,
+        r1_every: int = 1,
+        share_scores: bool = False,
+        generator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999)),
+        discriminator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999)),
+        channels_last: bool = True,
+        compile: bool = False,
+        freeze_discriminator: int = 0,
+        diffaugment: tuple[Augmentation, ...] = (),
+        augmentation: Augmenter | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        refuse_below(1, latent_dim=latent_dim, n_critic=n_critic, r1_every=r1_every)
+        refuse_below(1, generator_batch_multiple=generator_batch_multiple, accumulate_gradients=accumulate_gradients)
+        refuse_below(0, freeze_discriminator=freeze_discriminator)
+        refuse_not_positive(clip_gradients=clip_gradients)
+        refuse_weights(r1_gamma=r1_gamma, r2_gamma=r2_gamma)
+        self.save_hyperparameters(to_plain(constructor_arguments(self)), logger=False)
+        self.automatic_optimization = False
+        self.image_size, self.channels, self.latent_dim = as_size(image_size), channels, latent_dim
+        self.n_critic, self.generator_batch_multiple = n_critic, generator_batch_multiple
+        self.accumulate_gradients, self.clip_gradients_to = accumulate_gradients, clip_gradients
+        self.r1_gamma, self.r2_gamma, self.r1_every, self.share_scores = r1_gamma, r2_gamma, r1_every, share_scores
+        self.generator_optimizer, self.discriminator_optimizer = generator_optimizer, discriminator_optimizer
+        self.freeze_discriminator = freeze_discriminator
+        self.channels_last, self.compile_networks, self.seed = channels_last, compile, seed
+        self.augmentations = Augmentations(tuple(diffaugment), augmentation)
+        self.finite = FiniteCheck((*self.discriminator_names, "generator"))
+        self.losses: dict[str, Tensor] = {}  # of each network in the last iteration, on the device
+        self.terms = {}
+        self.progress, self.backend = Progress(), Backend({})
+        self._copies = GeneratorCopies()
+        self._is_built = False
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """Context in which a constructor builds the networks.
+
+        Weights depend on `seed` alone, whatever the state of the global random generators. At its end, the networks get
+        their memory layout and are compiled.
+        """
+        with forked():
+            torch.manual_seed(mix(self.seed, "networks"))
+            yield
+        self._finish_networks()
+
+    def _finish_networks(self) -> None:
+        for name in self.network_names:
+            network = self.get_submodule(name)
+            if self.channels_last:
+                network.to(memory_format=torch.channels_last)
+            if self.compile_networks:
+                network.compile()  # in place, so that state-dict keys do not change
+            if self.freeze_discriminator and name != "generator":
+                freeze_finest(network, self.freeze_discriminator)
+        self._is_built = True
+
+    def rebuilt(self) -> AdversarialModule:
+        """Returns a module constructed with the same arguments, and thus untrained."""
+        with forked():
+            return type(self)(**{name: from_plain(value) for name, value in self.hparams.items()})
+
+    # ---- the training
+
+    def training_step(self, data: Any, batch_idx: int) -> None:
+        self.losses = self._step(data, self.trainer.global_step)
+        every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]  # set by a connector; 0 logs nothing
+        iteration = self.trainer.global_step
+        is_written = every > 0 and iteration % every == 0
+        # logging takes as long as the backward of a small network
+        if is_written or iteration == self.progress.total or self._logs_every_loss:
+            self._log_losses()
+
+    def _log_losses(self) -> None:
+        losses = {f"loss/{name}": loss for name, loss in self.losses.items()}
+        logged = self.augmentations.log(self.progress) | losses | self.terms
+        # Lightning converts what a bar shows to numbers at every look at any logged value, which waits for the device;
+        # this package's bar reads the tensors
+        bar = self.trainer.progress_bar_callback
+        self.log_dict(logged, prog_bar=bar is not None and not isinstance(bar, GenerativeCallback))
+
+    # ---- optimizers
+
+    def configure_optimizers(self) -> Any:
+        # a gradient scaler must unscale before clipping, but a fused step unscales internally
+        scales = getattr(self.trainer.precision_plugin, "scaler", None) is not None
+        optimizers = (self.generator_optimizer, self.discriminator_optimizer)
+        if any(each.schedule.needs_total for each in optimizers):
+            self.progress = replace(self.progress, total=num_iterations(self.trainer))
+        return [
+            {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "name": name}}
+            for name, optimizer, schedule in self._new_optimizers(fused=not scales)
+        ]
+
+    def new_backend(self, num_iterations: int = 0) -> Backend:
+        """Returns a backend in plain torch, with a new optimizer for each network, to train without Lightning.
+
+        Args:
+            num_iterations: number of iterations of the training, which some schedules need; 0 if it is unknown.
+        """
+        self.progress = replace(self.progress, total=num_iterations)
+        names, optimizers, schedules = zip(*self._new_optimizers(fused=True), strict=True)
+        return Backend(dict(zip(names, optimizers, strict=True)), schedules, self.clip_gradients_to)
+
+    def _new_optimizers(self, fused: bool) -> Iterator[tuple[str, torch.optim.Optimizer, OptionScheduler]]:
+        """Yields the name of each network, its optimizer, and the schedule of the optimizer's settings."""
+        for name in self.network_names:
+            settings = self.generator_optimizer if name == "generator" else self.discriminator_optimizer
+            weights = trainable(self.get_submodule(name))
+            optimizer = settings.build(weights, fused and self.device.type in ("cpu", "cuda"))
+            optimizer.register_load_state_dict_post_hook(arrange_as_weights)
+            yield name, optimizer, OptionScheduler(optimizer, settings, self._progress_at)
+
+    def _progress_at(self, iteration: int) -> Progress:
+        return Progress(iteration, self.progress.images_seen, self.progress.total)
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.clip_gradients_to is not None and not clips_gradients(self.trainer.strategy):
+            torch.nn.utils.clip_grad_norm_(parameters_of(optimizer), self.clip_gradients_to)
+
+    # ---- Lightning's hooks
+
+    def configure_callbacks(
+        self,
+    ) -> Sequence[Callback]:  # before Lightning checks the Trainer's arguments
+        refuse_arguments(self, self.trainer)
+        return []
+
+    def setup(self, stage: str) -> None:
+        refuse_trainer(self, self.trainer)
+        if not self._is_built:  # by a constructor that builds outside of `building`
+            self._finish_networks()
+        strategy = self.trainer.strategy
+        use_by_default(strategy, CheckpointFiles())
+        scale_each_network(strategy)
+
+    def on_fit_start(self) -> None:
+        updates_average = any(each.updates_average for each in callbacks_of(self.trainer, GenerativeCallback))
+        if self.averaged_generator is not None and not updates_average:
+            rank_zero_warn("no EMA callback: the checkpoint's averaged generator would go stale and is dropped.")
+            self._copies.averaged = None
+        log_hyperparameters(self.trainer, self)
+
+    def on_train_start(self) -> None:
+        begin_epoch_after_resume(self.trainer)
+        self.progress = replace(self.progress, total=num_iterations(self.trainer))
+        self.losses, self.terms = {}, {}
+        self._logs_every_loss = reads_every_loss(self.trainer)
+        self.augmentations.state = self.augmentations.state.to(self.device)
+        self._step = TrainingStep(self, TrainerBackend(self))
+        self._step.refuse_divergence(self.trainer.global_step)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if self.losses:  # not the first batch; a look at its range waits for the device
+            return
+        refuse_data(batch, self.channels)
+        self.refuse_batch(prepare_batch(batch, channels_last=False))
+        doubt = doubt_about_range(batch)
+        if doubt is not None and self.trainer.is_global_zero:
+            logger.warning(doubt)
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if self.trainer.should_stop:  # as a callback has just asked, so that Lightning logs a row for this iteration
+            self._log_losses()
+
+    def on_train_end(self) -> None:
+        self.gather_generator()  # for `sample` after the fit
+        self.finite.start({})
+
+    # ---- checkpoints
+
+    @classmethod
+    def load_from_checkpoint(
+        cls,
+        checkpoint_path: str | Path,
+        map_location: torch.device | str | dict[str, str] | Callable[..., Any] | None = None,
+        *,
+        strict: bool = True,
+        weights_only: bool = True,
+        **kwargs: Any,
+    ) -> Any:
+        """Loads a module from a checkpoint, ready for `sample`.
+
+        Args:
+            checkpoint_path: path of a checkpoint, or folder of a run, which loads its best checkpoint, or the last.
+            map_location: device of the module, or a function or mapping of devices, see `torch.load`; None for the CPU.
+            strict, weights_only: arguments of Lightning; loading is always strict and never executes code.
+            **kwargs: settings that override those of the checkpoint.
+
+        Raises:
+            RefusedInput: the file is missing or damaged, or is of another class or architecture.
+        """
+        remaps = callable(map_location) or isinstance(map_location, dict)
+        checkpoint = read_checkpoint(checkpoint_path, map_location if remaps else "cpu")
+        with of_class(checkpoint, cls):
+            module = cls.from_checkpoint(checkpoint, **kwargs)
+        if remaps:
+            map_location = next(iter(checkpoint["state_dict"].values())).device
+        return module.to(map_location or "cpu")
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: dict[str, Any], **kwargs: Any) -> Any:
+        """Returns the module of a checkpoint that was read, see `load_from_checkpoint`.
+
+        The networks that its settings describe are compared with its weights before they take memory.
+        """
+        if not checkpoint["state_dict"]:
+            raise RefusedInput("the checkpoint holds no networks.")
+        settings = {name: from_plain(value) for name, value in checkpoint["hyper_parameters"].items()} | kwargs
+        checkpoint = checkpoint | {"hyper_parameters": to_plain(settings)}
+        module = cls(**settings)
+        module.on_load_checkpoint(checkpoint)
+        module.load_state_dict(checkpoint["state_dict"])
+        return module
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        mark = {
+            "format_version": FORMAT_VERSION,
+            "class_path": class_path(type(self)),
+            "images": self.progress.images_seen,
+        }
+        if not is_versioned(type(self)):
+            mark["code_sha256"] = digest_of_object(type(self))
+        checkpoint[FORMAT_KEY] = checkpoint.get(FORMAT_KEY, {}) | mark
+        if "loops" in checkpoint:  # of a trainer
+            reopen_epoch(checkpoint)
+        self.gather_generator()
+        if self.averaged_generator is not None:
+            state = self.averaged_generator.state_dict()
+            checkpoint[EMA_KEY] = {"format_version": FORMAT_VERSION, "state_dict": state}
+        if self.augmentations.adapts:
+            checkpoint[FORMAT_KEY]["augmentation"] = self.mean_over_ranks(self.augmentations.state.clone()).cpu()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        refuse_other_architecture(self, checkpoint)
+        trainer = attached_trainer(self)
+        if trainer is not None:
+            claim_states(trainer, checkpoint)
+        fits = trainer is not None and trainer.state.fn == TrainerFn.FITTING
+        if fits and checkpoint.get("optimizer_states"):
+            refuse_other_optimizers(self, self.network_names, checkpoint)
+        changed = changed_settings(self, checkpoint)
+        if changed:
+            rank_zero_warn(f"the checkpoint was trained with other settings: {changed}.")
+        warn_if_code_changed(type(self), checkpoint)
+        if EMA_KEY in checkpoint:
+            self.start_average().load_state_dict(checkpoint[EMA_KEY]["state_dict"])
+        ours = checkpoint.get(FORMAT_KEY, {})
+        self.progress = replace(self.progress, images=ours.get("images", 0), images_per_iteration=0)
+        self.augmentations.state = ours.get("augmentation", self.augmentations.new_state())
+
+    # ---- copies of the generator
+
+    def start_average(self) -> nn.Module:
+        """Creates and returns the averaged generator, a frozen copy of the generator in evaluation mode."""
+        self._copies.averaged = self._full_generator()
+        return self._copies.averaged
+
+    def gather_generator(self) -> None:
+        """Gathers the weights for sampling if a strategy shards the networks; every rank must call it.
+
+        Every save, sample and measurement begins with it, so that none is made of a training that has diverged.
+        """
+        self.finite.raise_if_diverged()
+        if self._sharding is None:
+            return
+        for callback in callbacks_of(self.trainer, GenerativeCallback):
+            callback.gather_average(self)
+        self._copies.full = self._full_generator()
+
+    def _full_generator(self) -> nn.Module:
+        """Returns a frozen copy of the generator in evaluation mode; every rank must call it if it is sharded."""
+        if self._sharding is None:
+            return deepcopy(self.generator).eval().requires_grad_(False)
+        generator = self.rebuilt().generator
+        generator.load_state_dict(self._sharding.full_state_dict(self.generator))
+        return generator.to(self.device).eval().requires_grad_(False)
+
+    @property
+    def _sharding(self) -> NetworkStrategy | None:
+        """Strategy that shards the networks over the ranks, if any."""
+        trainer = attached_trainer(self)
+        return None if trainer is None else sharding(trainer.strategy)

@@ -1,0 +1,266 @@
+"""One iteration of adversarial training, from the batch of a loader to the losses, without Lightning.
+
+`TrainingStep` is the only training loop. Its `Backend` runs backward passes and optimizer steps: plain torch in
+`backend.py`, Lightning's Trainer with any strategy in `module.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lit_gans.common.compilation import uncompiled
+from lit_gans.common.noise import Noise, mix, seed_dropout
+from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
+from lit_gans.training.backend import Backend
+from lit_gans.training.batch import Batch, prepare_batch, repeat_batch, share_of_loss, split_batch
+from lit_gans.training.finite import LOSS, PENALTY, SCALE
+from lit_gans.training.gan import GANDefinition, Kind
+from lit_gans.training.losses import Scored, flat_scores, loss_of, scores_of
+from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
+
+Terms = dict[str, tuple[Tensor, Tensor | None]]  # loss and penalty of each network
+
+
+class TrainingStep:
+    """Trains the networks of a GAN for one iteration at a time.
+
+    Args:
+        gan: networks and losses.
+        backend: runs the backward passes and optimizer steps; the losses of the GAN use it, too.
+    """
+
+    def __init__(self, gan: GANDefinition, backend: Backend) -> None:
+        self.gan, self.backend = gan, backend
+        gan.backend = backend
+        self._trainable = {name: trainable(gan.get_submodule(name)) for name in gan.network_names}
+        self._spectral_norms = [layer for layer in gan.modules() if isinstance(layer, SpectralNorm)]
+        self._random_numbers = torch.Generator(device=gan.device)
+        weights = {name: [*map(backend.local_shard, weights)] for name, weights in self._trainable.items()}
+        gan.finite.start(weights)
+
+    def __call__(self, data: Any, iteration: int) -> dict[str, Tensor]:
+        """Runs an iteration: `n_critic` steps of the discriminators and one step of the generator.
+
+        Args:
+            data: output of a loader, with the images of all steps, see `prepare_batch`.
+            iteration: number of earlier iterations.
+
+        Returns:
+            The loss of each network without its penalty, the mean over its microbatches.
+
+        Raises:
+            FloatingPointError: a loss, a penalty or a weight is not finite.
+        """
+        gan, backend = self.gan, self.backend
+        seed_dropout(gan.device, mix(gan.seed, iteration, backend.rank))  # the same after a resume
+        batch = prepare_batch(data, gan.channels_last)
+        gan.progress = gan.progress.next(iteration, len(batch["image"]) * backend.world_size)
+        reuses_latents = gan.reuses_fake and gan.generator_batch_multiple == 1
+        shares_forward = reuses_latents and gan.accumulate_gradients == 1  # its graph serves both steps
+        losses: dict[str, Tensor] = {}
+
+        real = split_batch(batch, gan.n_critic)
+        for critic_step, images in enumerate(real):
+            microbatches = self._microbatches(images, ("discriminator", iteration, critic_step))
+            last = critic_step == gan.n_critic - 1
+            if shares_forward and last:
+                microbatches[0] = gan.with_fake(microbatches[0])
+            seen = microbatches
+            if gan.generator_first and last:
+                seen = [self._with_detached_fake(each) for each in microbatches]
+                losses |= self._step(("generator",), microbatches, self.generator_terms)
+            if gan.trains_discriminators:
+                losses |= self._step(gan.discriminator_names, seen, self.discriminator_terms)
+
+        if not gan.generator_first:
+            if reuses_latents:  # the generator's step has the microbatches of the last discriminator step
+                microbatches = self._augmented_anew(microbatches, ("generator", iteration))
+            else:
+                images = repeat_batch(real[-1], gan.generator_batch_multiple)
+                microbatches = self._microbatches(images, ("generator", iteration))
+            losses |= self._step(("generator",), microbatches, self.generator_terms)
+
+        backend.count_iteration()
+        self.refuse_divergence(iteration + 1)
+        gan.augmentations.adapt(gan.progress, gan.mean_over_ranks)
+        backend.step_schedules()
+        return losses
+
+    # ---- the batch of a step
+
+    def _microbatches(self, batch: Batch, key: tuple[int | str, ...]) -> list[Batch]:
+        """Adds this rank's noise for one step to its batch and splits the batch into microbatches."""
+        noise = self._noise(key)
+        num = len(batch["image"])
+        batch = self.gan.augment({**batch, **self.gan.sample_noise(noise, num)})
+        return split_batch({**batch, **self.gan.augmentations.noise(noise, num)}, self.gan.accumulate_gradients)
+
+    def _noise(self, key: tuple[int | str, ...]) -> Noise:
+        ranks = self.backend.rank, self.backend.world_size
+        return Noise(self._random_numbers, (self.gan.seed, *key), *ranks, self.gan.accumulate_gradients)
+
+    def _augmented_anew(self, microbatches: list[Batch], key: tuple[int | str, ...]) -> list[Batch]:
+        """Returns microbatches of an earlier step with new random numbers of the augmentations."""
+        num = sum(len(batch["image"]) for batch in microbatches)
+        drawn = self.gan.augmentations.noise(self._noise(key), num)
+        parts = {name: tensor.chunk(len(microbatches)) for name, tensor in drawn.items()}
+        return [{**batch, **{name: part[i] for name, part in parts.items()}} for i, batch in enumerate(microbatches)]
+
+    def _with_detached_fake(self, batch: Batch) -> Batch:
+        """Returns a batch with its generated images, which stay the same when the generator steps."""
+        if "fake" not in batch:
+            with torch.no_grad():
+                batch = self.gan.with_fake(batch)
+        names = {inputs["fake"] for inputs in self.gan.discriminator_inputs.values()}
+        return batch | {name: batch[name].detach() for name in names}
+
+    # ---- a step of some networks
+
+    def _step(
+        self, names: tuple[str, ...], microbatches: list[Batch], terms_of: Callable[[Batch], Terms]
+    ) -> dict[str, Tensor]:
+        """Steps networks once on the mean gradient of microbatches, while all others are frozen.
+
+        Args:
+            names: names of the networks.
+            microbatches: the images and the noise.
+            terms_of: returns the loss and the penalty of each network in a microbatch.
+
+        Returns:
+            The mean loss of each network, without its penalty.
+        """
+        num = len(microbatches)
+        total: dict[str, Tensor] = {}
+        with self._training_only(names):
+            for index, batch in enumerate(microbatches):
+                terms = terms_of(batch)
+                # gradients are averaged over the ranks only in the last microbatch
+                with nullcontext() if index == num - 1 else self.backend.without_averaging():
+                    for name, (loss, penalty) in terms.items():
+                        objective = share_of_loss(loss if penalty is None else loss + penalty, num)
+                        # shared scores go through the same augmentation, whose graph the next discriminator needs
+                        keeps = self.gan.share_scores and name != [*terms][-1]
+                        self.backend.backward(name, objective, retain_graph=keeps)
+                        share = share_of_loss(loss.detach(), num)
+                        total[name] = total[name] + share if name in total else share
+            for name in names:
+                self.backend.step(name)
+        return total
+
+    @contextmanager
+    def _training_only(self, names: tuple[str, ...]) -> Iterator[None]:
+        """Context in which only networks of these names are trained.
+
+        The parameters of all other networks are frozen, so that no gradients of their weights are computed; those that
+        were frozen before stay frozen at the end. Each spectral norm runs one power iteration.
+        """
+        others = [parameter for name, own in self._trainable.items() if name not in names for parameter in own]
+        frozen = [parameter for parameter in others if parameter.requires_grad]
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+        try:
+            with one_power_iteration(self._spectral_norms):
+                yield
+        finally:
+            for parameter in frozen:
+                parameter.requires_grad_(True)
+
+    # ---- the discriminators' losses and penalties
+
+    def discriminator_terms(self, batch: Batch) -> Terms:
+        """Returns the loss of each discriminator and the sum of its weighted R1 and R2, of one microbatch."""
+        gan = self.gan
+        batch = gan.discriminator_batch(self._with_detached_fake(batch))
+        weights = self.penalty_weights()
+        own, shared = ({}, weights) if gan.share_scores else (weights, {})
+        for name in {inputs[kind] for inputs in gan.discriminator_inputs.values() for kind in shared}:
+            if not batch[name].requires_grad:  # real images that a network of the GAN computes do
+                batch = batch | {name: batch[name].detach().requires_grad_()}
+        seen = gan.augmentations.apply(batch, gan.progress)
+        # before the scores, so that FSDP reduces only after the gradients of the penalty exist
+        penalties = self._penalties_at(seen, own)
+        # a penalty of the scores differentiates their graph twice
+        with uncompiled(*map(gan.get_submodule, gan.discriminator_names if shared else ())):
+            outputs = gan.discriminator_losses(seen["image"], seen["fake"], seen)
+        penalties |= self._penalties_of(outputs, batch, shared)
+        for name, output in outputs.items():
+            self._observe(name, output, penalties.get(name))
+        return {name: (loss_of(output), penalties.get(name)) for name, output in outputs.items()}
+
+    def penalty_weights(self) -> dict[Kind, float]:
+        """Returns the weights of R1 ("real") and R2 ("fake") in this iteration, without those that are 0."""
+        gan = self.gan
+        if gan.progress.iterations % gan.r1_every:
+            return {}
+        weights: dict[Kind, float] = {"real": gan.now(gan.r1_gamma), "fake": gan.now(gan.r2_gamma)}
+        return {kind: weight * gan.r1_every for kind, weight in weights.items() if weight}
+
+    def _penalties_at(self, batch: Batch, weights: Mapping[Kind, float]) -> dict[str, Tensor]:
+        """Returns the weighted R1 and R2 of each discriminator at augmented images, from forwards of their own."""
+        penalties: dict[str, Tensor] = {}
+        for name, inputs in self.gan.discriminator_inputs.items():
+            for kind, weight in weights.items():
+                condition = self.gan.condition(batch) if kind == "real" else self.gan.fake_condition(batch)
+                penalty = r1_penalty(self.gan.get_submodule(name), batch[inputs[kind]], *condition)
+                penalties[name] = penalties.get(name, 0.0) + weight * penalty
+        return penalties
+
+    def _penalties_of(
+        self, outputs: Mapping[str, Tensor | Scored], batch: Batch, weights: Mapping[Kind, float]
+    ) -> dict[str, Tensor]:
+        """Returns the weighted R1 and R2 of each discriminator from its scores and the images before augmentation."""
+        penalties: dict[str, Tensor] = {}
+        for name, inputs in self.gan.discriminator_inputs.items():
+            for kind, weight in weights.items():
+                scored = scores_of(outputs[name], name, "share_scores=true")
+                penalty = zero_centered_penalty(batch[inputs[kind]], scored.real if kind == "real" else scored.fake)
+                penalties[name] = penalties.get(name, 0.0) + weight * penalty
+        return penalties
+
+    def _observe(self, name: str, output: Tensor | Scored, penalty: Tensor | None) -> None:
+        """Passes the discriminator's loss and penalties to the finite check, and its scores to the adaptive
+        augmentation.
+        """
+        gan = self.gan
+        for value in (penalty, output.penalty if isinstance(output, Scored) else None):
+            if value is not None:
+                gan.finite.add(PENALTY, name, value)
+        gan.finite.add(LOSS, name, loss_of(output))
+        if not gan.augmentations.adapts:
+            return
+        scored = scores_of(output, name, "an adaptive augmentation")
+        real, fake = flat_scores(scored.real), flat_scores(scored.fake)
+        gan.augmentations.observe(real if gan.classified_as_real(name, real) is not None else real - fake)
+
+    # ---- the generator's loss
+
+    def generator_terms(self, batch: Batch) -> Terms:
+        """Returns the loss of the generator, of one microbatch."""
+        batch = self.gan.generator_batch(batch)
+        batch = batch if "fake" in batch else self.gan.with_fake(batch)
+        seen = self.gan.augmentations.apply(batch, self.gan.progress)
+        loss = self.gan.generator_loss(seen["fake"], seen)
+        self.gan.finite.add(LOSS, "generator", loss)
+        return {"generator": (loss, None)}
+
+    # ---- the end
+
+    def refuse_divergence(self, iteration: int) -> None:
+        """Raises `FloatingPointError` if the training has diverged.
+
+        Args:
+            iteration: number of iterations that have ended.
+        """
+        for network, scale in self.backend.loss_scales().items():
+            self.gan.finite.add(SCALE, network, scale)
+        self.gan.finite.end_iteration(iteration)
+
+
+def trainable(network: nn.Module) -> list[nn.Parameter]:
+    """Returns the parameters of a network that require gradients."""
+    return [parameter for parameter in network.parameters() if parameter.requires_grad]
