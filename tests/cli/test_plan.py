@@ -194,7 +194,7 @@ def test_a_plan_takes_size_network_and_widths_of_the_run_that_it_begins_with(ran
     typed = line.split()[1:]
     assert typed[:2] == ["lit-gans", "train"]
     assert train(*typed[2:], "trainer.max_steps=1") == 0, train.err
-    assert "init_from: generator: 100% of the weights; other color channels" in train.err
+    assert "init_from: generator: 100% of the weights; adapted to other color channels" in train.err
 
 
 @pytest.mark.runs
