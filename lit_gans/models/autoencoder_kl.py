@@ -170,13 +170,13 @@ class AutoencoderKL(Translator):
             return
         if self.discriminator_start is None and not total:
             raise RefusedInput(
-                "the discriminator starts after a quarter of the training, but the length of the training is unknown:"
-                " set trainer.max_steps, or model.discriminator_start=NUMBER."
+                "the discriminator starts after a quarter of the training, whose length is unknown: set"
+                " trainer.max_steps, or model.discriminator_start=NUMBER."
             )
         if self.discriminator_start is not None and 0 < total <= self.discriminator_start:
             raise RefusedInput(
-                f"discriminator_start={self.discriminator_start}: the discriminator would not be trained in {total}"
-                " iterations: set a smaller number, or adversarial_weight=0."
+                f"discriminator_start={self.discriminator_start}: the discriminator would never be trained in"
+                f" {total} iterations: set a smaller number, or adversarial_weight=0."
             )
 
     @property

@@ -54,9 +54,7 @@ class Pix2Pix(Translator):
         super().setup(stage)
         data = data_of(self.trainer)
         if data is not None and (isinstance(data, Unpaired) or not isinstance(data, Paired)):
-            raise RefusedInput(
-                "pix2pix needs pairs of images: use data=digit_edges, data=emoji_lines or data=paired_folder."
-            )
+            raise RefusedInput("pix2pix needs pairs: use data=digit_edges, data=emoji_lines or data=paired_folder.")
 
     # ---- the batch: pairs with the same crop for both images, and dropout noise
 

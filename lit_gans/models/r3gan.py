@@ -57,9 +57,7 @@ class R3GAN(ImageGAN):
     ) -> None:
         refuse_below(1, blocks=blocks, group_width=group_width)
         if network != "r3gan" and (blocks, group_width, constant_until) != (2, 8, 32):
-            raise RefusedInput(
-                f"blocks, group_width and constant_until: the {network} networks do not have these options."
-            )
+            raise RefusedInput(f"blocks, group_width and constant_until: the {network} networks have no such options.")
         self.blocks, self.group_width, self.constant_until = blocks, group_width, constant_until
         super().__init__(
             network=network,

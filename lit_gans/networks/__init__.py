@@ -59,5 +59,5 @@ def _supported_options(network: str, known: set[str], options: dict[str, Any]) -
     """
     for name, value in options.items():
         if name not in known and value not in _DISABLED:
-            raise RefusedInput(f"{name}={value}: the {network} networks do not have this option.")
+            raise RefusedInput(f"{name}={value}: the {network} networks have no such option.")
     return {name: value for name, value in options.items() if name in known and value is not None}

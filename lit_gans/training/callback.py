@@ -124,4 +124,4 @@ def refuse_unmeasured(trainer: Trainer, setting: str, key: str) -> None:
     advice = nearest(key, known) if known else "choose what is measured with metrics=."
     reasons = [callback.left_out for callback in callbacks_of(trainer, GenerativeCallback)]
     left_out = [f"{name} is left out: {reason}" for by_name in reasons for name, reason in by_name.items()]
-    raise RefusedInput(" ".join([f"{setting}: no callback measures it; {advice}", *left_out]))
+    raise RefusedInput(" ".join([f"{setting}: nothing measures it; {advice}", *left_out]))

@@ -352,7 +352,7 @@ class AdversarialModule(ImageSampler):
         It compares the networks that the checkpoint's settings describe with the checkpoint's weights before loading.
         """
         if not checkpoint["state_dict"]:
-            raise RefusedInput("the checkpoint contains no networks.")
+            raise RefusedInput("the checkpoint holds no networks.")
         settings = {name: from_plain(value) for name, value in checkpoint["hyper_parameters"].items()} | kwargs
         checkpoint = checkpoint | {"hyper_parameters": to_plain(settings)}
         module = cls(**settings)

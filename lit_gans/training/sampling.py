@@ -231,5 +231,5 @@ class ImageSampler(GANDefinition):
         if weights == "raw" or (weights is None and self._copies.averaged is None):
             return self.generator if self._copies.full is None else self._copies.full
         if self._copies.averaged is None:
-            raise RefusedInput("weights=ema: this checkpoint has no averaged weights; use weights=raw.")
+            raise RefusedInput("weights=ema: this checkpoint holds no averaged weights; use weights=raw.")
         return self._copies.averaged.to(self.device)

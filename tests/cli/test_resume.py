@@ -104,7 +104,7 @@ def test_a_checkpoint_of_other_optimizers_is_refused_before_the_first_step(train
     checkpoint["optimizer_states"].pop()
     torch.save(checkpoint, path)
     assert train(*TINY, "logger=default", "trainer.max_steps=4", "resume=auto") == 2
-    assert "has the states of 1 optimizers, this DCGAN has 2 (generator, discriminator)" in train.err
+    assert "has the states of 1 optimizers, but this DCGAN has 2 (generator, discriminator)" in train.err
 
 
 @pytest.fixture

@@ -93,7 +93,7 @@ def trainer_of(device="cpu", precision="32-true", world_size=1, strategy=None):
 @pytest.mark.parametrize(
     ("device", "precision", "sentence"),
     [
-        ("cpu", "16-mixed", "precision=fp16 .* needs a CUDA device, and on cpu"),
+        ("cpu", "16-mixed", "precision=fp16 .* needs a CUDA device, but the device is cpu"),
         ("cpu", "bf16-true", r"lose small updates of optimizers and averages: use precision=bf16 \(bf16-mixed\)"),
         ("cuda", "transformer-engine", "lose small updates"),
         ("cpu", "bf16-mixed", None),
@@ -127,7 +127,7 @@ def test_processes_that_would_each_train_by_themselves_are_refused(
 
 
 def test_lightning_s_own_ddp_is_refused_but_where_it_looks_for_unused_parameters(tiny_gan):
-    with pytest.raises(RefusedInput, match=r"trainer.devices=2 with Lightning's own DDP.* use strategy=ddp"):
+    with pytest.raises(RefusedInput, match=r"trainer.devices=2 uses Lightning's own DDP.* use strategy=ddp"):
         refuse_trainer(tiny_gan(), trainer_of(world_size=2, strategy=DDPStrategy()))
     for strategy in (DDPStrategy(find_unused_parameters=True), NetworkDDP()):
         refuse_trainer(tiny_gan(), trainer_of(world_size=2, strategy=strategy))
