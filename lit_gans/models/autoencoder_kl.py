@@ -37,14 +37,14 @@ _CODEBOOK_WEIGHT = 1.0  # weight of the quantizer's loss (Esser et al. 2021, equ
 
 
 class AutoencoderKL(Translator):
-    """Autoencoder that reconstructs images from a small latent map, trained with a patch discriminator.
+    """Autoencoder with a small latent map, trained with L1, perceptual and adversarial losses.
 
-    The reconstruction loss is the L1 distance plus a perceptual distance. The defaults follow Rombach et al. (2022):
-    images are downsampled three times by a factor of 2, and the latent map has 4 channels with a small penalty towards
-    the standard normal distribution. The adversarial losses are hinge losses with half the adaptive weight, and the
-    discriminator starts late. The paper has `generator_width=128`, and the default is a quarter of it. The published
-    code uses batch norm in the discriminator, whose statistics would differ between ranks. The default is instance
-    norm.
+    The reconstruction loss is the L1 distance plus a perceptual distance. The adversarial loss uses a patch
+    discriminator. The defaults follow Rombach et al. (2022). Images are downsampled three times by a factor of 2. The
+    latent map has 4 channels, with a small penalty towards the standard normal distribution. The adversarial losses are
+    hinge losses with half the adaptive weight, and the discriminator starts late. The paper has `generator_width=128`,
+    and the default is a quarter of it. The published code uses batch norm in the discriminator, whose statistics would
+    differ between ranks. So the default is instance norm.
 
     The weight of the adversarial loss is adapted to the gradients with respect to the weights of the decoder's last
     layer (Esser et al. 2021, equation 7). Delta is 1e-6 as in the paper (1e-4 in the authors' code). The weight is at
@@ -80,7 +80,7 @@ class AutoencoderKL(Translator):
         discriminator_start: first iteration in which the discriminator is trained and its loss is used. null starts it
             after a quarter of the training.
         jitter, generator_width, discriminator_width, patch_depth: see `Translator`.
-        norm: type of normalization in the discriminator, see `Translator`.
+        norm: type of normalization in the discriminator, for example `instance`.
         generator_optimizer, discriminator_optimizer: see `AdversarialModule`.
         **kwargs: see `Translator` and `AdversarialModule`.
 

@@ -35,9 +35,8 @@ class CycleGAN(Translator):
 
     - The adversarial loss is least squares, and the discriminators' losses are halved.
     - The cycle loss is 10 times the L1 distance between an image and its translation to the other domain and back.
-    - The identity loss is 5 times the L1 distance between an image and the output of the generator that translates to
-      the image's own domain. It is the default of the authors' code, but the paper uses it for paintings only (section
-      5.2).
+    - The identity loss is 5 times the L1 distance between an image of a domain and its translation to the same domain.
+      It is the default of the authors' code, but the paper uses it for paintings only (section 5.2).
     - The discriminators train with a pool of 50 generated images per domain.
     - The generators have 6 residual blocks, or 9 for images of at least 256 pixels. The paper's batch size is 1.
 

@@ -23,7 +23,7 @@ class D3GAN(ImageGAN):
     discriminator still trains on its own loss. The two swapped errors have the same sum as the two losses. The errors
     are averaged over all ranks, and the selection does not synchronize with the device.
 
-    The default networks are those of DCGAN, as for the other GANs of this package, so that losses can be compared. The
+    The default networks are DCGAN's networks, as for other GANs of this package, so that losses can be compared. The
     authors' generator uses Mish instead of ReLU and begins with a 2x2 instead of a 4x4 feature map. Their
     discriminators end with a 2x2 feature map.
 

@@ -16,7 +16,7 @@ from lit_gans.training.schedules import Number, ends
 class DCGAN(ImageGAN):
     """GAN with convolutional networks, batch norm and the non-saturating loss.
 
-    The defaults follow section 4 and figure 1 of the paper for images of 64x64 pixels: Adam with a learning rate of
+    The defaults follow section 4 and figure 1 of the paper, for images of 64x64 pixels. Adam has a learning rate of
     2e-4 and beta_1 = 0.5.
 
     Args:

@@ -26,7 +26,7 @@ from lit_gans.training.translator import Translator, spread, with_channels_of
 class Pix2Pix(Translator):
     """Translates images with a U-Net, a patch discriminator that also receives the input image, and an L1 loss.
 
-    The defaults follow sections 3 and 6: the L1 weight is 100, the discriminator's loss is halved, and Adam has a
+    The defaults follow sections 3 and 6. The L1 weight is 100, and the discriminator's loss is halved. Adam has a
     learning rate of 2e-4 and beta_1 = 0.5. The paper's batch size is 1. The learning rate is constant for half of the
     training and then decays to zero, as in the authors' later PyTorch code. In the paper, it is constant. Dropout is
     the only noise, and it stays active during sampling. The data must be pairs: `data=digit_edges`, `emoji_lines` or

@@ -34,8 +34,8 @@ class WGANGP(ImageGAN):
 
     For larger images, the defaults are SNGAN's residual networks. Each critic step uses new real images, latents and
     eps, with one eps for each image. With `num_classes`, generated images have the labels of the real images in critic
-    steps and uniform random labels in generator steps, as in the authors' script. But the critic has SNGAN's projection
-    instead of an auxiliary classifier.
+    steps. In generator steps, they have uniform random labels, as in the authors' script. But the critic has SNGAN's
+    projection instead of an auxiliary classifier.
 
     Args:
         gradient_penalty: weight of the penalty, lambda. It can be a schedule.
@@ -44,8 +44,8 @@ class WGANGP(ImageGAN):
         sum_features: whether the critic sums its last feature map over all positions instead of averaging it. This
             increases its scores and gradients (resnet).
         generator_width: see `ImageGAN`. null uses 128 for images below 48 pixels (resnet).
-        critic_norm: `none`, `layer` or `instance`. Batch norm raises an error: it makes the critic's score of an image
-            depend on the other images, but the gradient is penalized for each image independently (section 4).
+        critic_norm: `none`, `layer` or `instance`. Batch norm raises an error, because the gradient is penalized for
+            each image independently (section 4). With batch norm, the score of an image depends on the other images.
         network, latent_dim, n_critic, generator_batch_multiple, generator_optimizer, discriminator_optimizer: see
             `ImageGAN` and `AdversarialModule`.
         **kwargs: see `ImageGAN`.

@@ -65,8 +65,8 @@ def convolution(
 class UpsampledConv2d(nn.Conv2d):
     """Nearest-neighbor upsampling by 2 followed by a 3x3 convolution, computed without the upsampled feature map.
 
-    Both together are equal to one transposed convolution with a 4x4 kernel, which needs 4 instead of 9 products per
-    output, because each output depends on 2x2 input pixels only. The code of Karras et al. (2018), "Progressive Growing
+    Both together are equal to one transposed convolution with a 4x4 kernel. It needs 4 instead of 9 products per
+    output, because each output depends on only 2x2 input pixels. The code of Karras et al. (2018), "Progressive Growing
     of GANs", fuses them in the same way. Results differ by rounding, because the order of summation differs.
     """
 
@@ -206,7 +206,7 @@ def coarsest_map(image_size: Size, network: str) -> tuple[tuple[int, int], int]:
     """Returns the height and width of the lowest-resolution feature map, and the number of times that it is doubled.
 
     The shorter side of this map has 4 to 7 pixels. For example, images of 64x64 pixels have a 4x4 map that is doubled
-    four times, images of 96x96 pixels have a 6x6 map, and images of 96x160 pixels have a 6x10 map.
+    four times. Images of 96x96 pixels have a 6x6 map, and images that are 96 high and 160 wide have a 6x10 map.
 
     Raises:
         RefusedInput: if the images are smaller than 16 pixels, or their size is not such a map times a power of two.

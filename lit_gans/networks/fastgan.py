@@ -60,8 +60,8 @@ class GatedConvolution(nn.Module):
 class FastGANGenerator(nn.Module):
     """Maps latents (N, Z) to unbounded images (N, C, H, W) by gated convolutions with skip-layer excitation.
 
-    The network follows Projected GAN's code: latents are normalized to the length sqrt(Z), each feature map has two
-    convolutions, every convolution has spectral norm, and there is no tanh. Each map excites the map that has 16 times
+    The network follows Projected GAN's code. Latents are normalized to the length sqrt(Z), and each feature map has two
+    convolutions. Every convolution has spectral norm, and there is no tanh. Each map excites the map that has 16 times
     its resolution. The authors' code supports images of at least 128 pixels. For images below 64 pixels, this class
     uses the lowest-resolution map to excite the highest-resolution map.
 

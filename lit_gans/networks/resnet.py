@@ -43,7 +43,7 @@ def _widths(image_size: Size, width: int | None, width_of_small: int, num: int) 
 
 
 def _blocks(image_size: Size) -> tuple[int, int]:
-    """Returns a discriminator's number of blocks and of downsampling blocks, which need an even height and width."""
+    """Returns a discriminator's number of blocks and of downsampling blocks, whose input must have even sides."""
     height, width = sides(image_size)
     num, halving = next(counts for side, counts in reversed(_DISCRIMINATOR.items()) if side <= min(height, width))
     both = height | width

@@ -71,8 +71,8 @@ class SpectralNorm(nn.Module):
 def spectrally_normalized(network: nn.Module) -> nn.Module:
     """Adds spectral norm to every convolution, linear layer and embedding of a network, and returns the network.
 
-    The scales and shifts of batch norm are excluded, even if they are embeddings of classes, because shifts are
-    initialized to zero and cannot be divided by their spectral norm.
+    The scales and shifts of batch norm are excluded, even if they are embeddings of classes. Shifts are initialized to
+    zero, so they cannot be divided by their spectral norm.
 
     Raises:
         RefusedInput: if the network already has spectral norm.

@@ -24,7 +24,7 @@ from lit_gans.common.precision import full_precision, without_autocast
 Images = Float[Tensor, "n c h w"]
 NUM_NUMBERS = 31
 Pipeline = Literal["bgc", "r3gan"]
-_COLOR = {"bgc": 1.0, "r3gan": 0.5}  # ratio of the probability of color operations to that of all other operations
+_COLOR = {"bgc": 1.0, "r3gan": 0.5}  # probability of color operations relative to all other operations
 _SCALE = 0.2  # standard deviation of brightness, and of the log2 of scaling factors
 _SHIFT = 1 / 8  # maximum of integer shifts and standard deviation of fractional shifts, relative to the image size
 
@@ -80,7 +80,7 @@ def _geometry(
     It is composed in units of half the longer side, so that rotations do not distort shapes.
     """
     next_ = columns.__next__
-    extent = width / max(height, width), height / max(height, width)  # maximum of x and y
+    extent = width / max(height, width), height / max(height, width)  # maximum of x and of y
     matrix = _affine(_if(columns, probability, 1 - 2 * (2 * next_()).floor(), 1.0), 1.0)  # horizontal flip
     matrix = matrix @ _rotation(_if(columns, probability, math.pi / 2 * (4 * next_()).floor(), 0.0))
     shift = [

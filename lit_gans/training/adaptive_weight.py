@@ -2,8 +2,8 @@
 
 Esser, Rombach and Ommer 2021, "Taming Transformers for High-Resolution Image Synthesis", equation 7.
 
-The gradient of a convolution's weights is computed from the convolution's input and the gradient of its output. So no
-additional backward pass through the generator is needed, whose weights a strategy might shard. The training step reuses
+The gradient of a convolution's weights is computed from the convolution's input and the gradient of its output. This
+avoids an additional backward pass through the generator, whose weights a strategy might shard. The training step reuses
 the gradients of the output.
 """
 

@@ -1,7 +1,8 @@
 """Augmentation of the discriminators' input with a scheduled or adaptive probability (Karras et al. 2020, "Training
 Generative Adversarial Networks with Limited Data", section 3 and appendix B).
 
-The settings are frozen dataclasses. The state is a single tensor, which the module stores in its checkpoint.
+Each image is augmented independently. The settings are frozen dataclasses. The state is a single tensor, which the
+module stores in its checkpoint.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ class Augmentations:
         augmenter: augmentation that is applied with a probability, or None.
 
     Attributes:
-        state: vector (3,) of the probability, and the sum and the number of score signs since the last update.
+        state: vector (3,) of the probability, the sum of score signs, and the number of score signs. Both are counted
+            since the last update.
     """
 
     def __init__(self, diffaugment: tuple[Augmentation, ...], augmenter: Augmenter | None) -> None:

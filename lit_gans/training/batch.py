@@ -141,7 +141,7 @@ def doubt_about_range(data: Any) -> str | None:
 
 
 def repeat_batch(batch: Batch, times: int) -> Batch:
-    """Repeats each row of a batch in place of the row, so that each rank keeps its slice of the global batch."""
+    """Repeats each row `times` times before the next row, so that each rank keeps its slice of the global batch."""
     if times == 1:
         return batch
     return {name: tensor.repeat_interleave(times, 0) for name, tensor in batch.items()}

@@ -45,8 +45,8 @@ def num_iterations(trainer: Trainer) -> int:
 def is_last_iteration(trainer: Trainer) -> bool:
     """Returns whether the training ends with the current iteration, as far as the trainer knows.
 
-    If it is called in a hook of an iteration, a later hook can still stop the training with `trainer.should_stop`, for
-    example Lightning's `Timer` for `max_time`. In `on_train_end`, the result is certain.
+    If it is called in a hook of an iteration, a later hook can still stop the training with `trainer.should_stop`.
+    Lightning's `Timer` does this for `max_time`. In `on_train_end`, the result is certain.
     """
     if trainer.global_step == trainer.max_steps or (trainer.should_stop and may_stop(trainer)):
         return True
@@ -72,7 +72,7 @@ class GenerativeCallback(Callback):
     """
 
     updates_average: bool = False  # whether the callback updates `module.averaged_generator`
-    # maps each measured key `metric/...` to its better direction: `min`, `max`, or None if neither is better
+    # maps each measured key `metric/...` to `min` or `max`, whichever is better, or to None if neither is better
     directions: Mapping[str, str | None] = {}
     # whether the callback reads the losses of every iteration from `trainer.callback_metrics`. If no callback does, the
     # losses there are only updated when loggers write a row. `module.losses` always holds the last iteration's losses.
@@ -111,7 +111,7 @@ def reads_every_loss(trainer: Trainer) -> bool:
 
 
 def directions_of(trainer: Trainer) -> dict[str, str | None]:
-    """Maps each measured key to its better direction: `min`, `max`, or None if neither is better."""
+    """Maps each measured key to `min` or `max`, whichever is better, or to None if neither is better."""
     callbacks = callbacks_of(trainer, GenerativeCallback)
     return {name: direction for callback in callbacks for name, direction in callback.directions.items()}
 

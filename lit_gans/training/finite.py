@@ -1,4 +1,4 @@
-"""Detection of diverged training by losses, penalties, weights and gradient scales that are not finite."""
+"""Detects diverged training: losses, penalties, weights or gradient scales that are not finite."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FiniteCheck:
 
     The error names the network and the first such value in the order of computation. On the CPU, the values of an
     iteration are read at its end. On CUDA, they are copied to the host asynchronously and read at the end of the next
-    iteration, so that the device always has one iteration of work queued. `raise_if_diverged` reads them immediately,
+    iteration. So the device always has one iteration of work queued. `raise_if_diverged` reads the values immediately,
     before anything is written.
 
     Args:

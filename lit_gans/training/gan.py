@@ -1,7 +1,7 @@
 """Base class that defines a GAN: its networks, its losses, and the methods that a subclass can override.
 
-The methods are in the order in which an iteration calls them (`step.py`). A subclass must define a `generator`, its
-discriminators, and their losses. `lit_gans/models/dcgan.py` is a short example.
+The methods are in the order in which an iteration calls them (`step.py`). A subclass must define a generator, at least
+one discriminator, and the losses of both. `lit_gans/models/dcgan.py` is a short example.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Kind = Literal["real", "fake"]
 class GANDefinition(LightningModule):
     """Networks and losses of a GAN, with defaults for all optional methods.
 
-    Shapes: n is the number of images in a microbatch, c the number of channels, h the height, w the width, and z the
-    length of a latent. Images are in [-1, 1].
+    Shapes: n images per microbatch, c channels, h height, w width, z length of a latent. Images are in [-1, 1].
 
     Attributes:
         generator: network that generates images.
-        discriminator: the discriminator. If `discriminator_names` differ, there is one attribute for each name.
+        discriminator: the discriminator. A GAN with several discriminators has one attribute for each of
+            `discriminator_names` instead.
         discriminator_names: names of the discriminators. Each discriminator has its own optimizer.
         reuses_fake: whether the generator's step reuses the generated images of the last discriminator step.
         generator_first: whether the generator steps before the discriminators, on the same generated images.
@@ -42,7 +42,7 @@ class GANDefinition(LightningModule):
         trains_against: names of the feature extractors that a loss uses. Metrics must not use the same extractors.
         instead_of_trainer: maps each unsupported argument of Lightning's Trainer to advice on what to set instead.
         progress: number of iterations and images at the start of the current iteration.
-        terms: additional values to log, from the last microbatch. Losses can add values.
+        terms: additional values to log, computed on the last microbatch. Losses can add values.
         backend: runs the backward passes and optimizer steps.
     """
 
@@ -177,7 +177,7 @@ class GANDefinition(LightningModule):
     # ---- outside of an iteration
 
     def dummy_batch(self, num: int) -> Batch:
-        """Returns a batch without images and noise, with the shapes that the generator expects."""
+        """Returns a batch of `num` rows with placeholder values, in the shapes that the generator expects."""
         return {"latents": torch.empty(num, self.latent_dim), "label": torch.zeros(num, dtype=torch.long)}
 
     # ---- helpers for the losses

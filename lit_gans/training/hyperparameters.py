@@ -59,7 +59,7 @@ def loggable(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_secrets(text: str) -> str:
-    """Removes user names and queries of URLs, and hides values that follow `--password` or `NAME_TOKEN=` in a text."""
+    """Removes user names and queries from URLs in a text, and hides values after `--password` or `NAME_TOKEN=`."""
     return _INLINE_SECRET.sub(rf"\1{_HIDDEN}", _QUERY.sub(r"\1", _USER.sub("", text)))
 
 

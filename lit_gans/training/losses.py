@@ -66,7 +66,10 @@ def least_squares_generator(fake: Float[Tensor, " *shape"]) -> Float[Tensor, ""]
 
 
 def wasserstein_critic(real: Float[Tensor, " *shape"], fake: Float[Tensor, " *other"]) -> Float[Tensor, ""]:
-    """Computes the mean score of generated minus that of real images (Arjovsky et al. 2017, equation 2)."""
+    """Computes the mean score of generated images minus the mean score of real images.
+
+    This is the critic's loss of WGAN (Arjovsky et al. 2017, equation 2).
+    """
     return full_precision(fake).mean() - full_precision(real).mean()
 
 

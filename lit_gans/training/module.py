@@ -86,7 +86,7 @@ class AdversarialModule(ImageSampler):
     `lit_gans` with the format version and the class.
 
     Args:
-        image_size: height and width of the images. One number means square images, otherwise [height, width].
+        image_size: height and width of the images: one number for square images, or a list [height, width].
         channels: number of channels of the images.
         latent_dim: length of a latent.
         n_critic: number of discriminator steps per iteration.
@@ -349,7 +349,7 @@ class AdversarialModule(ImageSampler):
     def from_checkpoint(cls, checkpoint: dict[str, Any], **kwargs: Any) -> Any:
         """Returns the module of a checkpoint that is already in memory, see `load_from_checkpoint`.
 
-        It compares the networks that the checkpoint's settings describe with the checkpoint's weights before loading.
+        Before loading, it checks that the networks built from the checkpoint's settings match the checkpoint's weights.
         """
         if not checkpoint["state_dict"]:
             raise RefusedInput("the checkpoint holds no networks.")

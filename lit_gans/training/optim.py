@@ -1,4 +1,4 @@
-"""Settings of a `torch.optim` optimizer as one small, picklable and exportable value."""
+"""Settings of a `torch.optim` optimizer as a small object that can be pickled and exported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FUSED = ("Adam", "AdamW")
 
 @cache
 def optimizer_names() -> tuple[str, ...]:
-    """Returns the names of the `torch.optim` optimizers that need only dense gradients, for parameters of any shape."""
+    """Returns the names of all `torch.optim` optimizers that need only dense gradients and support any shape."""
     everything = vars(torch.optim).items()
     classes = {name: cls for name, cls in everything if isinstance(cls, type) and name not in _UNSUPPORTED}
     return tuple(sorted(name for name, cls in classes.items() if issubclass(cls, torch.optim.Optimizer)))

@@ -38,7 +38,7 @@ def r1_penalty(discriminator: nn.Module, real: Float[Tensor, "n *shape"], *condi
 
     Unlike `zero_centered_penalty`, it runs a separate forward pass in float32. For generated images, the result is R2.
 
-    With batch norm, the score of an image depends on the other images in the batch. The gradient is then that of the
+    With batch norm, the score of an image depends on the other images in the batch. R1 then uses the gradient of the
     sum of all scores. StyleGAN2 computes R1 in the same way with minibatch standard deviation (Karras et al. 2020).
     For 64 digits and the discriminator of `zoo/dcgan_digits`, the penalty is 0.074. With the gradient of each image's
     own score, it would be 0.069. A constant discriminator has a penalty of 0 in both cases. `gradient_penalty` demands

@@ -124,7 +124,9 @@ class TrainingStep:
     def _step(
         self, names: tuple[str, ...], microbatches: list[Batch], terms_of: Callable[[Batch], Terms]
     ) -> dict[str, Tensor]:
-        """Steps the named networks once on their mean gradient over microbatches, while all other networks are frozen.
+        """Runs one optimizer step of each named network on its mean gradient over microbatches.
+
+        All other networks are frozen during the step.
 
         Args:
             names: names of the networks to step.
@@ -143,7 +145,8 @@ class TrainingStep:
                 with nullcontext() if index == num - 1 else self.backend.without_averaging():
                     for name, (loss, penalty) in terms.items():
                         objective = share_of_loss(loss if penalty is None else loss + penalty, num)
-                        # with shared scores, all discriminators backpropagate through the graph of one augmentation
+                        # with shared scores, all discriminators backpropagate through the graph of one augmentation, so
+                        # only the last backward pass frees it
                         retain_graph = self.gan.share_scores and name != [*terms][-1]
                         self.backend.backward(name, objective, retain_graph=retain_graph)
                         share = share_of_loss(loss.detach(), num)
@@ -213,7 +216,7 @@ class TrainingStep:
     def _shared_penalties(
         self, outputs: Mapping[str, Tensor | Scored], batch: Batch, weights: Mapping[Kind, float]
     ) -> dict[str, Tensor]:
-        """Returns the weighted R1 and R2 of each discriminator, from the scores of its loss and unaugmented images."""
+        """Returns the weighted R1 and R2 of each discriminator, given the scores of its loss and unaugmented images."""
         penalties: dict[str, Tensor] = {}
         for name, inputs in self.gan.discriminator_inputs.items():
             for kind, weight in weights.items():

@@ -41,9 +41,9 @@ class Transferred:
 def transfer(network: nn.Module, state: Mapping[str, Tensor]) -> Transferred:
     """Copies tensors of a state dict into a network if names and shapes match, or only the color channels differ.
 
-    From color to gray, weights are summed over the channels in layers whose input is an image, and averaged in layers
-    whose output is an image. From gray to color, weights are repeated for each channel. In layers whose input is an
-    image, they are also divided by 3. Gray images give the same outputs as before.
+    From color to gray, weights are summed over the channels in layers whose input is an image. They are averaged in
+    layers whose output is an image. From gray to color, weights are repeated for each channel. In layers whose input is
+    an image, they are also divided by 3. Gray images give the same outputs as before.
 
     Args:
         network: network that receives the weights.

@@ -31,8 +31,8 @@ _ENLARGED = 286 / 256  # images are enlarged by this factor and cropped back (Is
 class Translator(AdversarialModule):
     """Translates `input`, images of a domain A, to `image`, images of a domain B.
 
-    The defaults follow the PyTorch code of Isola et al. (2017) and Zhu et al. (2017): Adam with beta_1 = 0.5 and a
-    learning rate of 2e-4, which is constant for half of the training and then decays to zero.
+    The defaults follow the PyTorch code of Isola et al. (2017) and Zhu et al. (2017). Adam has beta_1 = 0.5 and a
+    learning rate of 2e-4. It is constant for half of the training and then decays to zero.
 
     Args:
         jitter: whether to enlarge images by 286/256, crop them back at a random position and flip them horizontally at
@@ -87,7 +87,7 @@ class Translator(AdversarialModule):
     # ---- the batch
 
     def refuse_batch(self, batch: Batch) -> None:
-        """Raises `RefusedInput` if a batch has no images to translate, or its images have other channels."""
+        """Raises `RefusedInput` if a batch has no images to translate, or images with a wrong number of channels."""
         if "input" not in batch:
             raise RefusedInput(
                 f"{self.name} translates images, but the loader yields no images to translate: it must yield dicts"
@@ -116,8 +116,8 @@ class Translator(AdversarialModule):
         """Returns translations in [0, 1] of images in [0, 1] of any size.
 
         The networks are convolutional, so networks that were trained on crops can translate full-size images (Isola et
-        al. 2017, section 3.3). If the network cannot halve the height or the width often enough, the image is padded by
-        reflection, and the translation is cropped to the original size.
+        al. 2017, section 3.3). Images whose height or width the network cannot halve often enough are padded by
+        reflection. Their translations are cropped to the original size.
 
         Args:
             pictures: images of A, or images of B if `direction="b_to_a"`.
@@ -203,7 +203,7 @@ class Translator(AdversarialModule):
 
 
 def spread(images: Tensor, num: int, rows: Int64[Tensor, " n"] | None = None) -> Tensor:
-    """Selects `num` images at even intervals, since neighboring files are often similar, and returns all or some.
+    """Selects `num` images at even intervals, since neighboring files are often similar.
 
     Args:
         images: the images to select from.
@@ -214,7 +214,7 @@ def spread(images: Tensor, num: int, rows: Int64[Tensor, " n"] | None = None) ->
 
 
 def with_channels_of(images: Tensor, others: Tensor) -> Tensor:
-    """Returns images with as many channels as `others`; images with another number of channels are turned to gray."""
+    """Converts images to the number of channels of `others`. Images with a different number are first made gray."""
     return images if images.shape[1] == others.shape[1] else images.mean(1, keepdim=True).expand_as(others)
 
 

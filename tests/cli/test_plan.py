@@ -110,7 +110,7 @@ def test_training_begins_with_a_plan(train, photos, first, monkeypatch):
     assert Path("planned/experiment/plan_photos.yaml").stat().st_mtime_ns == before, "it is not planned again"
     other = "model.generator_width=8", "trainer.max_steps=99", "resume=auto"
     assert train(*first, photos, *small, *other) == 2, "nothing given is dropped"
-    assert "another architecture" in train.err
+    assert "different architecture" in train.err
 
 
 @pytest.mark.runs

@@ -40,7 +40,7 @@ def contents():
     ("other", "sentence"),
     [
         ("data.seed=1", "data with seed=0"),
-        ("model.generator_width=8", "another architecture"),
+        ("model.generator_width=8", "different architecture"),
         ("optimizer@model.discriminator_optimizer=sgd", "has discriminator_optimizer.name=Adam, this"),
     ],
 )
