@@ -318,7 +318,7 @@ class AutoencoderKL(Translator):
         return {"image": _images_of(data, _MOST_HELD_OUT)}
 
     def held_out_share(self, data: Any, num: int, rank: int = 0, world_size: int = 1) -> Tensor:
-        """Selects at most `num` images of `held_out` at even intervals, and returns one rank's share of them.
+        """Selects at most `num` images of `held_out` at even intervals, and returns the share of one rank.
 
         It does not read the images of other ranks. The share can be empty.
         """
@@ -344,7 +344,7 @@ _MOST_HELD_OUT = 1000
 
 
 def _images_of(data: Any, num: int, rows: Int64[Tensor, " n"] | None = None) -> Tensor:
-    """Returns the `num` images of a source that `spread` selects, or only those at the indices `rows` of them."""
+    """Returns the `num` images that `spread` selects from a source, or only the selected images at indices `rows`."""
     if not isinstance(data, ImageSource):
         raise RefusedInput(
             "the autoencoder needs images to reconstruct: set input=FOLDER, or call translate(pictures); callbacks need"

@@ -33,7 +33,7 @@ class CycleGAN(Translator):
 
     The defaults follow sections 3, 4 and 7:
 
-    - The adversarial loss is least squares, and the discriminators' losses are halved.
+    - The adversarial loss is the least-squares loss, and the discriminators' losses are halved.
     - The cycle loss is 10 times the L1 distance between an image and its translation to the other domain and back.
     - The identity loss is 5 times the L1 distance between an image of a domain and its translation to the same domain.
       It is the default of the authors' code, but the paper uses it for paintings only (section 5.2).
@@ -45,7 +45,7 @@ class CycleGAN(Translator):
 
     The two generators are `generator.a_to_b` and `generator.b_to_a`. One optimizer steps both. `discriminator_a`
     classifies images of A, `discriminator_b` images of B. The data need no pairs: use `data=unpaired` or `emoji_fonts`.
-    With paired data, the pairing is not used.
+    With paired data, the pairing is ignored.
 
     The pool contains generated images from all ranks and is identical on all ranks. So two ranks train on the same
     images as a single process.
@@ -116,7 +116,8 @@ class CycleGAN(Translator):
     def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
         """Translates `input` to B. If the batch has no `input`, translates `image` to A."""
         name = "input" if "input" in batch else "image"
-        images: tuple[Tensor, ...] = generator(*(batch[name] if name == each else None for each in ("input", "image")))
+        domains = "input", "image"
+        images: tuple[Tensor, ...] = generator(*(batch[name] if name == domain else None for domain in domains))
         return images[0]
 
     def with_fake(self, batch: Batch) -> Batch:

@@ -22,7 +22,7 @@ Norm = Literal["none", "batch", "layer", "instance"]
 
 _EXPANSION = 2  # ratio of the channels inside an inverted residual to the channels at its narrower end
 _SQUEEZE = 8  # ratio of the channels inside an inverted residual to the squeezed channels
-_GROUPS = 4  # maximum number of groups of a grouped convolution; the number must divide its input and output channels
+_GROUPS = 4  # maximum number of groups of a grouped convolution; the actual number divides both numbers of channels
 
 
 def convolution(
@@ -92,7 +92,7 @@ class PooledConv2d(nn.Conv2d):
 
 
 def _widened(weight: Float[Tensor, "o i 3 3"]) -> Float[Tensor, "o i 4 4"]:
-    """Returns the sum of the kernel shifted to each of the four positions inside a kernel that is one pixel larger."""
+    """Returns the sum of the four placements of a kernel inside a kernel that is one pixel larger."""
     rows = functional.pad(weight, (0, 0, 1, 0)) + functional.pad(weight, (0, 0, 0, 1))
     return functional.pad(rows, (1, 0)) + functional.pad(rows, (0, 1))
 
@@ -209,7 +209,7 @@ def coarsest_map(image_size: Size, network: str) -> tuple[tuple[int, int], int]:
     four times. Images of 96x96 pixels have a 6x6 map, and images that are 96 high and 160 wide have a 6x10 map.
 
     Raises:
-        RefusedInput: if the images are smaller than 16 pixels, or their size is not such a map times a power of two.
+        RefusedInput: if the images are smaller than 16 pixels, or doubling such a map cannot produce their size.
     """
     height, width = sides(image_size)
     step = _step(min(height, width))

@@ -119,8 +119,8 @@ class DCGANDiscriminator(nn.Module):
         top_width: number of channels of an additional convolution of stride 2 before the linear layer. 0 adds no
             convolution.
         block: type of all convolutions except the first.
-        num_classes: number of classes, which are included by a projection of the features. 0 means an unconditional
-            network.
+        num_classes: number of classes. The logits include a projection of the features onto the class embedding. 0
+            means an unconditional network.
     """
 
     def __init__(

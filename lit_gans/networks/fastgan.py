@@ -72,7 +72,7 @@ class FastGANGenerator(nn.Module):
         width: number of channels of the highest-resolution map. With `None`, the lowest-resolution map has 2048
             channels.
         lite: whether each feature map has one convolution instead of two, as in the authors' `fastgan_lite`.
-        noise: whether to add noise after all convolutions except those of the lowest-resolution map.
+        noise: whether to add noise after all convolutions, except at the lowest resolution.
     """
 
     def __init__(

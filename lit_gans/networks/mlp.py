@@ -67,8 +67,8 @@ class MLPDiscriminator(nn.Module):
         width: number of units per hidden layer.
         depth: number of hidden layers.
         norm: type of normalization after each hidden layer, `none` or `layer`.
-        num_classes: number of classes, which are included by a projection of the last hidden layer. 0 means an
-            unconditional network.
+        num_classes: number of classes. The logits include a projection of the last hidden layer onto the class
+            embedding. 0 means an unconditional network.
 
     Raises:
         RefusedInput: if `norm` has any other value.

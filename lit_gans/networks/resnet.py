@@ -43,7 +43,7 @@ def _widths(image_size: Size, width: int | None, width_of_small: int, num: int) 
 
 
 def _blocks(image_size: Size) -> tuple[int, int]:
-    """Returns a discriminator's number of blocks and of downsampling blocks, whose input must have even sides."""
+    """Returns a discriminator's number of blocks, and how many of them downsample, which requires even sides."""
     height, width = sides(image_size)
     num, halving = next(counts for side, counts in reversed(_DISCRIMINATOR.items()) if side <= min(height, width))
     both = height | width
@@ -177,8 +177,8 @@ class ResNetDiscriminator(nn.Module):
             resolution, up to 1,024 channels.
         norm: type of normalization before every ReLU. The input of the first block is not normalized.
         block: type of the convolutions inside the residual blocks.
-        num_classes: number of classes, which are included by a projection of the features. 0 means an unconditional
-            network.
+        num_classes: number of classes. The logits include a projection of the features onto the class embedding. 0
+            means an unconditional network.
         sum_features: whether the last feature map is summed over all positions, as in SNGAN. If False, it is averaged,
             as in WGAN-GP.
     """

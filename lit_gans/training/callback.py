@@ -80,7 +80,8 @@ class GenerativeCallback(Callback):
     # resolved configuration of the run, which is passed to loggers; None if the callback does not know it
     hyperparameters: Mapping[str, Any] | None = None
     left_out: Mapping[str, str] = {}  # maps each requested score that is not measured to the reason
-    conflict: str = ""  # action that two callbacks of this class would both do; empty if a trainer can have several
+    # what two callbacks of this class would both do, for the error message; empty if a trainer can have several
+    conflict: str = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

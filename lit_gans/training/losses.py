@@ -43,7 +43,10 @@ def non_saturating_generator(fake: Float[Tensor, " *shape"]) -> Float[Tensor, ""
 
 
 def saturating_generator(fake: Float[Tensor, " *shape"]) -> Float[Tensor, ""]:
-    """Computes log(1 - D(G(z))) (Goodfellow et al. 2014, equation 1), whose gradient vanishes if D is confident."""
+    """Computes the saturating loss, log(1 - D(G(z))) (Goodfellow et al. 2014, equation 1).
+
+    Its gradient vanishes if D is confident.
+    """
     return -functional.softplus(full_precision(fake)).mean()
 
 
@@ -74,7 +77,10 @@ def wasserstein_critic(real: Float[Tensor, " *shape"], fake: Float[Tensor, " *ot
 
 
 def critic_generator(fake: Float[Tensor, " *shape"]) -> Float[Tensor, ""]:
-    """Computes the negative mean score, the generator loss of hinge GANs (Miyato et al. 2018, equation 17) and WGAN."""
+    """Computes the negative mean score, the generator's loss in WGAN and with the hinge loss.
+
+    See Miyato et al. (2018), equation 17.
+    """
     return -full_precision(fake).mean()
 
 
@@ -109,7 +115,7 @@ class Scored(NamedTuple):
         loss: scalar loss.
         real: scores of the real images: a tensor (n, ...), or a list, tuple or dict of such tensors.
         fake: scores of the generated images, in the same structure.
-        penalty: scalar penalty that the loss already includes, or None. If it is not finite, the error names it.
+        penalty: scalar penalty that the loss already includes, or None. The finite check reports it separately.
     """
 
     loss: Tensor

@@ -231,7 +231,7 @@ class AdversarialModule(ImageSampler):
         # a gradient scaler must unscale gradients before clipping, but a fused optimizer unscales inside its step
         scales = getattr(self.trainer.precision_plugin, "scaler", None) is not None
         optimizers = (self.generator_optimizer, self.discriminator_optimizer)
-        if any(each.schedule.needs_total for each in optimizers):
+        if any(settings.schedule.needs_total for settings in optimizers):
             self.progress = replace(self.progress, total=num_iterations(self.trainer))
         return [
             {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "name": name}}
@@ -279,7 +279,8 @@ class AdversarialModule(ImageSampler):
         scale_each_network(strategy)
 
     def on_fit_start(self) -> None:
-        updates_average = any(each.updates_average for each in callbacks_of(self.trainer, GenerativeCallback))
+        callbacks = callbacks_of(self.trainer, GenerativeCallback)
+        updates_average = any(callback.updates_average for callback in callbacks)
         if self.averaged_generator is not None and not updates_average:
             rank_zero_warn(
                 "the checkpoint has an averaged generator, but there is no EMA callback to update it: it is dropped."

@@ -214,7 +214,7 @@ def spread(images: Tensor, num: int, rows: Int64[Tensor, " n"] | None = None) ->
 
 
 def with_channels_of(images: Tensor, others: Tensor) -> Tensor:
-    """Converts images to the number of channels of `others`. Images with a different number are first made gray."""
+    """Converts images to the number of channels of `others`. If the numbers differ, the result is gray."""
     return images if images.shape[1] == others.shape[1] else images.mean(1, keepdim=True).expand_as(others)
 
 
