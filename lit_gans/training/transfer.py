@@ -78,7 +78,7 @@ def freeze_finest(discriminator: nn.Module, num: int) -> None:
     convolutions = [layer for layer in discriminator.modules() if isinstance(layer, nn.Conv2d)]
     if num >= len(convolutions):
         raise RefusedInput(
-            f"freeze_discriminator={num} must be less than the number of convolutions in the discriminator,"
+            f"freeze_discriminator={num} must be less than the number of convolutions of the discriminator,"
             f" {len(convolutions)}: otherwise it would not learn anything."
         )
     first_free = {id(parameter) for parameter in convolutions[num].parameters()}

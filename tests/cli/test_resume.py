@@ -41,7 +41,7 @@ def contents():
     [
         ("data.seed=1", "data with seed=0"),
         ("model.generator_width=8", "different architecture"),
-        ("optimizer@model.discriminator_optimizer=sgd", "has discriminator_optimizer.name=Adam, this"),
+        ("optimizer@model.discriminator_optimizer=sgd", "has discriminator_optimizer.name=Adam, but this"),
     ],
 )
 def test_a_refused_resume_leaves_the_run_as_it_was(train, finished, other, sentence):

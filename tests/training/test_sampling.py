@@ -80,7 +80,7 @@ def test_other_architectures_and_formats_are_refused_and_other_settings_named(ti
     others = {"latent_dim": 9, "n_critic": 2, "r1_gamma": 1.0, "seed": 5}
     with pytest.raises(RefusedInput, match=r"; 2 more\): generator\.\S+ is \(6, .* here\.$"):
         tiny_gan(generator_width=8, **others).on_load_checkpoint(read_checkpoint(path))
-    with pytest.warns(UserWarning, match="other settings: r1_gamma=0.0 there, 1.0 here"):
+    with pytest.warns(UserWarning, match="different settings: r1_gamma=0.0 there, 1.0 here"):
         tiny_gan(r1_gamma=1.0).on_load_checkpoint(read_checkpoint(path))
     checkpoint = read_checkpoint(path)
     with pytest.raises(RefusedInput, match=r"architecture: it is of the class DCGAN, but this is D2GAN; use"):
