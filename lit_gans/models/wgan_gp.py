@@ -120,7 +120,7 @@ class WGANGP(ImageGAN):
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
         condition = self.condition(batch)
-        # computed before the scores, so that FSDP reduces gradients only after the penalty's gradients exist
+        # the penalty precedes the scores, so that FSDP reduces gradients only after the gradients of the penalty exist
         penalty = gradient_penalty(self.discriminator, real, fake, batch["eps"], *condition)
         real, fake = self.discriminator(real, *condition), self.discriminator(fake, *condition)
         loss = wasserstein_critic(real, fake) + self.now(self.gradient_penalty) * penalty

@@ -23,7 +23,7 @@ class _Reading(NamedTuple):
     iteration: int
     names: list[tuple[str, str]]  # kind of each value, such as LOSS, and its network
     values: Tensor
-    copied: torch.cuda.Event | None  # recorded after the copy to pinned memory
+    copied: torch.cuda.Event | None  # marks the end of the copy to pinned memory; None on the CPU
 
 
 class FiniteCheck:

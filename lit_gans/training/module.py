@@ -307,7 +307,7 @@ class AdversarialModule(ImageSampler):
             logger.warning(doubt)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if self.trainer.should_stop:  # a callback has just requested the stop, so Lightning logs this iteration
+        if self.trainer.should_stop:  # a callback has just requested the stop, and Lightning logs the last iteration
             self._log_losses()
 
     def on_train_end(self) -> None:
@@ -370,7 +370,7 @@ class AdversarialModule(ImageSampler):
         if not is_versioned(type(self)):
             mark["code_sha256"] = digest_of_object(type(self))
         checkpoint[FORMAT_KEY] = checkpoint.get(FORMAT_KEY, {}) | mark
-        if "loops" in checkpoint:  # saved by a Trainer
+        if "loops" in checkpoint:  # the checkpoint is saved by a Trainer
             reopen_epoch(checkpoint)
         self.gather_generator()
         if self.averaged_generator is not None:

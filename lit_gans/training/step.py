@@ -57,7 +57,7 @@ class TrainingStep:
             FloatingPointError: if a loss, a penalty or a weight is not finite.
         """
         gan, backend = self.gan, self.backend
-        seed_dropout(gan.device, mix(gan.seed, iteration, backend.rank))  # reproducible after a resume
+        seed_dropout(gan.device, mix(gan.seed, iteration, backend.rank))  # gives the same dropout after a resume
         batch = prepare_batch(data, gan.channels_last)
         gan.progress = gan.progress.next(iteration, len(batch["image"]) * backend.world_size)
         reuses_latents = gan.reuses_fake and gan.generator_batch_multiple == 1
@@ -185,7 +185,7 @@ class TrainingStep:
             if not batch[name].requires_grad:  # real images already require gradients if a network computes them
                 batch = batch | {name: batch[name].detach().requires_grad_()}
         augmented = gan.augmentations.apply(batch, gan.progress)
-        # computed before the scores, so that FSDP reduces gradients only after the penalty's gradients exist
+        # the penalties precede the scores, so that FSDP reduces gradients only after the penalties' gradients exist
         penalties = self._separate_penalties(augmented, separate)
         # the discriminators run uncompiled, since a penalty on shared scores differentiates their graph twice
         with uncompiled(*map(gan.get_submodule, gan.discriminator_names if shared else ())):
