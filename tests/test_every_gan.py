@@ -79,7 +79,7 @@ def test_rectangles_train_and_are_loaded_again(tiny_gan, random_images, fit, tmp
     assert again.image_size == (32, 16)
     images, _ = again.sample_grid(6, 0, random_images(image_size=(32, 16)))
     assert images.shape == (6, 1, 32, 16)
-    with pytest.raises(RefusedInput, match=r"the data has image_size=16 and the model image_size=\(32, 16\)"):
+    with pytest.raises(RefusedInput, match=r"the data has image_size=16, but the model has image_size=\(32, 16\)"):
         fit(again, random_images(), max_steps=1)
 
 

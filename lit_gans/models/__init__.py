@@ -1,1 +1,1 @@
-"""GANs, one file each. `lit_gans.config.registry` discovers them here."""
+"""GAN models, one per file. `lit_gans.config.registry` discovers all models in this package."""

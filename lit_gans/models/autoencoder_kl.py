@@ -1,6 +1,6 @@
-"""The adversarial autoencoder of latent diffusion: Rombach, Blattmann, Lorenz, Esser and Ommer 2022, "High-Resolution
-Image Synthesis with Latent Diffusion Models"; with `quantizer=vq` that of Esser, Rombach and Ommer 2021, "Taming
-Transformers for High-Resolution Image Synthesis".
+"""Adversarial autoencoders. `quantizer=kl`: Rombach, Blattmann, Lorenz, Esser and Ommer 2022, "High-Resolution Image
+Synthesis with Latent Diffusion Models". `quantizer=vq`: Esser, Rombach and Ommer 2021, "Taming Transformers for
+High-Resolution Image Synthesis".
 """
 
 from __future__ import annotations
@@ -33,56 +33,59 @@ from lit_gans.training.sampling import Weights, evaluating
 from lit_gans.training.schedules import Number, is_zero, refuse_weights
 from lit_gans.training.translator import Translator, spread
 
-_CODEBOOK_WEIGHT = 1.0  # of the quantizer's loss (Esser et al. 2021, equation 4)
+_CODEBOOK_WEIGHT = 1.0  # weight of the quantizer's loss (Esser et al. 2021, equation 4)
 
 
 class AutoencoderKL(Translator):
-    """Reconstructs images through a small latent map: L1 and perceptual distance, and a patch discriminator.
+    """Autoencoder with a small latent map, trained with L1, perceptual and adversarial losses.
 
-    The defaults follow Rombach et al. (2022): images are halved three times, a latent map of 4 channels with a slight
-    penalty towards the standard normal distribution, hinge losses with half the adaptive weight, and a discriminator
-    that starts late. `generator_width=128` is the paper's; the default is a quarter of it. The published code has batch
-    norm in the discriminator, whose statistics would be those of each rank; the default is instance norm.
+    The reconstruction loss is the L1 distance plus a perceptual distance. The adversarial loss uses a patch
+    discriminator. The defaults follow Rombach et al. (2022). Images are downsampled three times by a factor of 2. The
+    latent map has 4 channels, with a small penalty towards the standard normal distribution. The adversarial losses are
+    hinge losses with half the adaptive weight, and the discriminator starts late. The paper has `generator_width=128`,
+    and the default is a quarter of it. The published code uses batch norm in the discriminator, whose statistics would
+    differ between ranks. So the default is instance norm.
 
-    The adversarial loss is weighted by the gradients of the decoder's last layer, with respect to its weights (Esser et
-    al. 2021, equation 7). Delta is 1e-6 as in the paper (1e-4 in the authors' code). The weight is at most 1e4, as in
-    the authors' code. VQGAN's reconstruction loss is a mean, as that of this class, but latent diffusion sums over the
-    numbers of an image: for `kl` the limit is 1e4 / (channels * height * width). The gradients are averaged over the
-    ranks before their norms are taken, so that several ranks weight as one process does. They are computed from the
-    layer's input and the gradient of its output, which needs no weights, so that every strategy can. With
-    `accumulate_gradients`, each microbatch has its own weight.
+    The weight of the adversarial loss is adapted to the gradients with respect to the weights of the decoder's last
+    layer (Esser et al. 2021, equation 7). Delta is 1e-6 as in the paper (1e-4 in the authors' code). The weight is at
+    most 1e4, as in the authors' code. The reconstruction loss of VQGAN and of this class is a mean, but latent
+    diffusion sums over all values of an image. So the limit for `kl` is 1e4 / (channels * height * width).
 
-    Any images will do as data. Of pairs, the targets are reconstructed.
+    The gradients are averaged over ranks before their norms are computed, so that several ranks give the same weight as
+    a single process. They are computed from the layer's input and the gradient of its output. This does not use the
+    layer's weights, so every strategy supports it. With `accumulate_gradients`, each microbatch has its own weight.
+
+    The data can be any images. If the data are pairs, the targets are reconstructed.
 
     Args:
-        quantizer: `kl` draws latents from Gaussians with a KL penalty; `vq` replaces each latent vector by the nearest
-            of `num_codes`.
-        latent_channels: channels of the latent map.
-        multipliers: channels of each resolution relative to `generator_width`, from the finest on; images are halved
-            between two.
-        blocks: number of residual blocks for each resolution of the encoder; the decoder has one more.
-        num_codes: number of vectors (`vq`); `codebook/perplexity` logs how many a batch uses.
-        commitment_weight: weight of the encoder's part of the quantizer's loss (`vq`).
-        legacy: whether `commitment_weight` weights the part of the vectors instead, as the training of the published
-            VQGAN weights did (`legacy=True` in the authors' code) (`vq`).
-        kl_weight: weight of the KL divergence of an image relative to its reconstruction loss, where both are sums over
-            all numbers (`kl`); may be a schedule.
+        quantizer: `kl` samples latents from Gaussians with a KL penalty. `vq` replaces each latent vector by the
+            nearest of `num_codes` learned vectors.
+        latent_channels: number of channels of the latent map.
+        multipliers: number of channels at each resolution relative to `generator_width`, from the highest resolution to
+            the lowest. Each resolution is half of the previous resolution.
+        blocks: number of residual blocks per resolution in the encoder. The decoder has one more per resolution.
+        num_codes: number of learned vectors (`vq`). How many of them a batch uses is logged as `codebook/perplexity`.
+        commitment_weight: weight of the encoder's term in the quantizer's loss (`vq`).
+        legacy: whether `commitment_weight` applies to the term of the vectors instead (`vq`). The published VQGAN
+            weights were trained in this way, with `legacy=True` in the authors' code.
+        kl_weight: weight of the KL divergence of an image relative to its reconstruction loss, if both are sums over
+            all values (`kl`). It can be a schedule.
         perceptual: network of the perceptual loss: `efficientnet_lite0`; `lpips_vgg`, `lpips_alex` or `lpips_squeeze`,
-            whose weights are `perceptual_file`; or `none`.
+            which load their weights from `perceptual_file`; or `none`.
         perceptual_file: path of the weights of the perceptual network, see `perceptual_network`.
-        perceptual_weight: weight of the perceptual loss beside the mean absolute difference; may be a schedule.
-        adversarial_weight: weight of the adversarial loss, besides the adaptive one; may be a schedule; 0 trains no
-            discriminator.
-        adaptive_weight: whether to weight the adversarial loss by gradients (equation 7).
-        discriminator_start: iteration from which on the discriminator is trained and has an influence; null begins
+        perceptual_weight: weight of the perceptual loss relative to the mean absolute difference. It can be a schedule.
+        adversarial_weight: weight of the adversarial loss, which is multiplied by the adaptive weight. It can be a
+            schedule. With 0, the discriminator is not trained.
+        adaptive_weight: whether to adapt the weight of the adversarial loss to the gradients (equation 7).
+        discriminator_start: first iteration in which the discriminator is trained and its loss is used. null starts it
             after a quarter of the training.
-        jitter, generator_width, discriminator_width, patch_depth, norm: see `Translator`; the norm is that of the
-            discriminator.
+        jitter, generator_width, discriminator_width, patch_depth: see `Translator`.
+        norm: type of normalization in the discriminator, for example `instance`.
         generator_optimizer, discriminator_optimizer: see `AdversarialModule`.
         **kwargs: see `Translator` and `AdversarialModule`.
 
     Raises:
-        RefusedInput: a value is out of range.
+        RefusedInput: if a value is out of range.
     """
 
     generator: Autoencoder
@@ -125,7 +128,7 @@ class AutoencoderKL(Translator):
         )
         refuse_below(1, blocks=blocks)
         if legacy and quantizer != "vq":
-            raise RefusedInput("legacy=true is an option of the quantizer's loss: it needs quantizer=vq.")
+            raise RefusedInput("legacy=true is an option of the vector quantizer: it needs quantizer=vq.")
         refuse_below(0, discriminator_start=discriminator_start)
         refuse_weights(kl_weight=kl_weight, commitment_weight=commitment_weight)
         refuse_weights(perceptual_weight=perceptual_weight, adversarial_weight=adversarial_weight)
@@ -136,7 +139,7 @@ class AutoencoderKL(Translator):
         if perceptual != "efficientnet_lite0" or is_zero(perceptual_weight):
             self.trains_against = ()
         self.input_channels = self.channels
-        self._perceptual: tuple[nn.Module, ...] = ()  # in a tuple, it is neither trained nor part of checkpoints
+        self._perceptual: tuple[nn.Module, ...] = ()  # a tuple hides it from the optimizer and checkpoints
         vector = quantizer == "vq"
         shape = self.channels, self.image_size
         codes = num_codes, latent_channels, commitment_weight, legacy
@@ -181,25 +184,25 @@ class AutoencoderKL(Translator):
         start = self.progress.total // 4 if self.discriminator_start is None else self.discriminator_start
         return self.progress.iterations >= start and not is_zero(self.adversarial_weight)
 
-    # ---- the batch: `input` is the image itself
+    # ---- the batch: `input` and `image` are the same image
 
     def refuse_batch(self, batch: Batch) -> None:
-        """Raises `RefusedInput` if images are not those that the model expects."""
+        """Raises `RefusedInput` if the images have other channels or are smaller than the model expects."""
         refuse_layout(batch["image"], self.image_shape, any_size=True)
         shape, expected = tuple(batch["image"].shape[1:]), self.image_shape
         if shape[0] != expected[0] or shape[1] < expected[1] or shape[2] < expected[2]:
             raise RefusedInput(
-                f"the loader yields images of shape {shape} and the model expects {expected}, or larger ones to crop:"
-                " resize them, or set channels and image_size of the model."
+                f"the loader yields images of shape {shape}, but the model expects {expected}, or larger images, which"
+                " it crops: resize the images, or set channels and image_size of the model."
             )
 
     def sample_noise(self, noise: Noise, num: int) -> Batch:
-        drawn = {"jitter": noise.uniform("jitter", num, 3)}
+        tensors = {"jitter": noise.uniform("jitter", num, 3)}
         if self.quantizer == "kl":
             multiple = self.generator.multiple
             latent = (self.latent_channels, *(side // multiple for side in sides(self.image_size)))
-            drawn["posterior"] = noise.normal("posterior", num, *latent)
-        return drawn
+            tensors["posterior"] = noise.normal("posterior", num, *latent)
+        return tensors
 
     def augment(self, batch: Batch) -> Batch:
         image = self._jittered(batch["image"], batch["jitter"])
@@ -212,8 +215,8 @@ class AutoencoderKL(Translator):
     def with_fake(self, batch: Batch) -> Batch:
         noise = batch.get("posterior")
         images, features, loss, codes = self._reconstructed(self.generator, batch, noise)
-        made = {"fake": images, "features": features, "bottleneck": loss} | ({} if codes is None else {"codes": codes})
-        return {**batch, **made}
+        outputs = {"fake": images, "features": features, "bottleneck": loss}
+        return {**batch, **outputs, **({} if codes is None else {"codes": codes})}
 
     def _reconstructed(
         self, generator: nn.Module, batch: Batch, noise: Tensor | None = None
@@ -246,9 +249,9 @@ class AutoencoderKL(Translator):
         return with_gradient(value, fake, gradients[0] + weight * balance * gradients[1]) + bottleneck
 
     def _balance(self, features: Tensor, gradients: list[Tensor]) -> Tensor:
-        """Returns the adaptive weight from gradients of the last layer's weights, averaged over the ranks."""
+        """Returns the adaptive weight, given the gradients of both losses with respect to the images."""
         of_weights = [weight_gradient(self.generator.last, features, gradient) for gradient in gradients]
-        # latent diffusion sums its reconstruction loss over the numbers of an image, VQGAN averages as this class does
+        # latent diffusion sums its reconstruction loss over an image, but VQGAN and this class average it
         unit = math.prod(self.image_shape) if self.quantizer == "kl" else 1
         reconstruction, adversarial = self.mean_over_ranks(torch.stack(of_weights))
         return adaptive_weight(reconstruction, adversarial, LARGEST / unit)
@@ -280,7 +283,7 @@ class AutoencoderKL(Translator):
         """Returns the latents of images in [0, 1]: means (`kl`), or the nearest vectors and their indices (`vq`).
 
         Args:
-            pictures: images whose sides are multiples of those of a latent.
+            pictures: images whose height and width are multiples of the encoder's downsampling factor.
             weights: see `AdversarialModule.sample`.
         """
         network = cast(Autoencoder, self.sampling_generator(weights))
@@ -291,13 +294,13 @@ class AutoencoderKL(Translator):
     def decode_latents(
         self, latents: Float[Tensor, "n z p q"], *, weights: Weights | None = None
     ) -> Float[Tensor, "n c h w"]:
-        """Returns images in [0, 1] of latents; see `encode`."""
+        """Decodes latents to images in [0, 1], see `encode`."""
         network = cast(Autoencoder, self.sampling_generator(weights))
         with evaluating(network), torch.autocast(self.device.type, enabled=False):
             return self.to_unit_range(network.decode(self.to_generator(latents)).float())
 
     def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
-        """Returns images of the data, those that the reconstruction FID compares with."""
+        """Returns the images of the data that the reconstruction FID uses as its reference."""
         return self.sampling_share(torch.arange(num), num, seed, data)
 
     def sampling_share(self, rows: Int64[Tensor, " n"], num: int, seed: int, data: Any = None) -> Tensor:
@@ -307,7 +310,7 @@ class AutoencoderKL(Translator):
         return self.sampling_batch(batch["image"], None, seed)
 
     def held_out(self, data: Any) -> Mapping[str, Tensor]:
-        """Returns images that a datamodule excludes from training, or images of the training if it excludes none."""
+        """Returns images that a datamodule excludes from training, or training images if it excludes no images."""
         if isinstance(data, Unpaired):
             return {"image": data.unseen["image"]}
         if isinstance(data, Paired):
@@ -315,9 +318,9 @@ class AutoencoderKL(Translator):
         return {"image": _images_of(data, _MOST_HELD_OUT)}
 
     def held_out_share(self, data: Any, num: int, rank: int = 0, world_size: int = 1) -> Tensor:
-        """Returns a rank's share of at most `num` images of `held_out`, spread evenly; reads no images of other ranks.
+        """Selects at most `num` images of `held_out` at even intervals, and returns the share of one rank.
 
-        The share may be empty.
+        It does not read the images of other ranks. The share can be empty.
         """
         images = None
         if isinstance(data, Unpaired | Paired):
@@ -327,12 +330,13 @@ class AutoencoderKL(Translator):
         return _images_of(data, _MOST_HELD_OUT, rows) if images is None else images[rows]
 
     def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Tensor, int]:
-        """Returns images and, in the row below, their reconstructions."""
+        """Returns rows of images, each followed by a row of their reconstructions."""
         pairs = max(1, num // 2)
         columns = min(pairs, math.ceil(math.sqrt(num)))
         real = to_networks(spread(self.held_out(data)["image"], pairs // columns * columns))
-        made = self.decode(real, seed=seed).cpu()
-        rows = torch.stack([each.reshape(-1, columns, *each.shape[1:]) for each in (real.add(1).div(2), made)], 1)
+        fake = self.decode(real, seed=seed).cpu()
+        pair = real.add(1).div(2), fake
+        rows = torch.stack([images.reshape(-1, columns, *images.shape[1:]) for images in pair], 1)
         return rows.flatten(0, 2), columns
 
 
@@ -340,12 +344,12 @@ _MOST_HELD_OUT = 1000
 
 
 def _images_of(data: Any, num: int, rows: Int64[Tensor, " n"] | None = None) -> Tensor:
-    """Returns `num` images of a source, those that `spread` would take of all, or only some rows of these."""
+    """Returns the `num` images that `spread` selects from a source, or only the selected images at indices `rows`."""
     if not isinstance(data, ImageSource):
         raise RefusedInput(
-            "the autoencoder reconstructs images: give input=FOLDER, or call translate(pictures); callbacks need a"
-            " datamodule with real_batches (lit_gans.data.contracts.ImageSource)."
+            "the autoencoder needs images to reconstruct: set input=FOLDER, or call translate(pictures); callbacks need"
+            " a datamodule with real_batches (lit_gans.data.contracts.ImageSource)."
         )
-    wanted = spread(torch.arange(num_images(data)), num)
-    wanted = wanted if rows is None else wanted[rows]
-    return images_in_rows(data, wanted) if len(wanted) else torch.empty(0, data.channels, *sides(data.image_size))
+    selected = spread(torch.arange(num_images(data)), num)
+    selected = selected if rows is None else selected[rows]
+    return images_in_rows(data, selected) if len(selected) else torch.empty(0, data.channels, *sides(data.image_size))

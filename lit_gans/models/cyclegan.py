@@ -29,24 +29,33 @@ from lit_gans.training.translator import Direction, Translator, spread
 
 
 class CycleGAN(Translator):
-    """Translates between two domains without pairs: two generators, two patch discriminators, and a way back.
+    """Translates between two domains without pairs, with two generators, two patch discriminators and a cycle loss.
 
-    The defaults follow sections 3, 4 and 7: least squares, the discriminators' losses halved, 10 times the L1 distance
-    of an image to what comes back, half of that to what an image of the other domain becomes, a pool of 50 generated
-    images, 6 residual blocks or, from 256 pixels on, 9; the paper's batch size is 1. The identity loss is the default
-    of the authors' code; the paper has it for paintings (section 5.2). As in that code, norms have no scales and
-    shifts, and the generators step first: the discriminators then train on the images of before that step. Both
-    generators are `generator`, which one optimizer steps: `generator.a_to_b` and `generator.b_to_a`. `discriminator_a`
-    and `discriminator_b` judge the images of A and B. The data need no pairs: `data=unpaired` or `emoji_fonts`; those
-    of other data are not used.
+    The defaults follow sections 3, 4 and 7:
 
-    The pool holds images of all ranks, and each rank has the same, so that two ranks train on what one process does.
+    - The adversarial loss is the least-squares loss, and the discriminators' losses are halved.
+    - The cycle loss is 10 times the L1 distance between an image and its translation to the other domain and back.
+    - The identity loss is 5 times the L1 distance between an image of a domain and its translation to the same domain.
+      It is the default of the authors' code, but the paper uses it for paintings only (section 5.2).
+    - The discriminators train with a pool of 50 generated images per domain.
+    - The generators have 6 residual blocks, or 9 for images of at least 256 pixels. The paper's batch size is 1.
+
+    As in the authors' code, normalization layers have no scales and shifts. The generators step first, and the
+    discriminators train on images that were generated before this step.
+
+    The two generators are `generator.a_to_b` and `generator.b_to_a`. One optimizer steps both. `discriminator_a`
+    classifies images of A, `discriminator_b` images of B. The data need no pairs: use `data=unpaired` or `emoji_fonts`.
+    With paired data, the pairing is ignored.
+
+    The pool contains generated images from all ranks and is identical on all ranks. So two ranks train on the same
+    images as a single process.
 
     Args:
-        cycle_weight: weight of the cycle consistency (equation 2); may be a schedule.
-        identity_weight: weight of the identity loss (section 5.2) relative to `cycle_weight`; 0 leaves it out.
-        pool_size: number of generated images of each domain in the pool; 0 shows the discriminators new ones only.
-        blocks: number of residual blocks of a generator; null uses 6, or 9 from 256 pixels on.
+        cycle_weight: weight of the cycle consistency loss (equation 2). It can be a schedule.
+        identity_weight: weight of the identity loss (section 5.2) relative to `cycle_weight`. 0 disables this loss.
+        pool_size: number of generated images per domain in the pool. With 0, the discriminators only train on newly
+            generated images.
+        blocks: number of residual blocks per generator. null uses 6, or 9 for images of at least 256 pixels.
         **kwargs: see `Translator` and `AdversarialModule`.
     """
 
@@ -88,9 +97,9 @@ class CycleGAN(Translator):
         super().setup(stage)
         data = data_of(self.trainer)
         if data is not None and not isinstance(data, Unpaired | Paired):
-            raise RefusedInput("cyclegan needs images of two domains: use data=unpaired, two folders.")
+            raise RefusedInput("cyclegan needs images of two domains: use data=unpaired with two folders.")
 
-    # ---- the batch: `input` has images of A, `image` those of B; each has its own crop
+    # ---- the batch: `input` has images of A and `image` has images of B, which are cropped independently
 
     def sample_noise(self, noise: Noise, num: int) -> Batch:
         return {"jitter": noise.uniform("jitter", num, 6), "pool": noise.uniform("pool", num, 4)}
@@ -101,17 +110,18 @@ class CycleGAN(Translator):
 
     def augment(self, batch: Batch) -> Batch:
         of_image, of_input = batch["jitter"].chunk(2, 1)
-        image, given = self._jittered(batch["image"], of_image), self._jittered(batch["input"], of_input)
-        return {**batch, "image": image, "input": given}
+        image, inputs = self._jittered(batch["image"], of_image), self._jittered(batch["input"], of_input)
+        return {**batch, "image": image, "input": inputs}
 
     def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
-        """Translates `input` to B; without it, `image` to A."""
+        """Translates `input` to B. If the batch has no `input`, translates `image` to A."""
         name = "input" if "input" in batch else "image"
-        images: tuple[Tensor, ...] = generator(*(batch[name] if name == each else None for each in ("input", "image")))
+        domains = "input", "image"
+        images: tuple[Tensor, ...] = generator(*(batch[name] if name == domain else None for domain in domains))
         return images[0]
 
     def with_fake(self, batch: Batch) -> Batch:
-        """Returns a batch with the translations to B, `fake`, and to A, `fake_input`."""
+        """Adds the translations to B, `fake`, and the translations to A, `fake_input`, to a batch."""
         fake, fake_input = self.generator(batch["input"], batch["image"])
         return {**batch, "fake": fake, "fake_input": fake_input}
 
@@ -126,20 +136,20 @@ class CycleGAN(Translator):
         return ImagePool(self.pool_size), ImagePool(self.pool_size)
 
     def discriminator_batch(self, batch: Batch) -> Batch:
-        """Returns a batch whose translations are exchanged for earlier ones, with the same pool on every rank."""
+        """Exchanges some translations for translations from previous steps, using the same pool on every rank."""
         if not self.pool_size:
             return batch
         backend = self.backend
         numbers = backend.gather(batch["pool"]).chunk(2, 1)
-        for name, pool, own in zip(("fake", "fake_input"), self._pools, numbers, strict=True):
-            exchanged = pool.exchange(backend.gather(batch[name]), own)
+        for name, pool, pool_numbers in zip(("fake", "fake_input"), self._pools, numbers, strict=True):
+            exchanged = pool.exchange(backend.gather(batch[name]), pool_numbers)
             batch = {**batch, name: exchanged.chunk(backend.world_size)[backend.rank]}
         return batch
 
     def on_train_start(self) -> None:
         super().on_train_start()
         if self.trainer.global_step == 0:
-            self._pools = self._new_pools()  # not those of a training before
+            self._pools = self._new_pools()  # discards the pools of a previous training
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
@@ -161,16 +171,16 @@ class CycleGAN(Translator):
         return losses
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
-        image, given, fake_input = batch["image"], batch["input"], batch["fake_input"]
+        image, inputs, fake_input = batch["image"], batch["input"], batch["fake_input"]
         on_a, on_b = self.discriminator_a(fake_input), self.discriminator_b(fake)
         loss = least_squares_generator(on_a) + least_squares_generator(on_b)
         cycle = self.now(self.cycle_weight)
-        image_again, given_again = self.generator(fake_input, fake)
-        distance = functional.l1_loss(image_again, image) + functional.l1_loss(given_again, given)
+        cycled_image, cycled_inputs = self.generator(fake_input, fake)
+        distance = functional.l1_loss(cycled_image, image) + functional.l1_loss(cycled_inputs, inputs)
         loss = loss + cycle * distance
         if self.identity_weight:
-            kept_image, kept_given = self.generator(image, given)
-            distance = functional.l1_loss(kept_image, image) + functional.l1_loss(kept_given, given)
+            same_image, same_inputs = self.generator(image, inputs)
+            distance = functional.l1_loss(same_image, image) + functional.l1_loss(same_inputs, inputs)
             loss = loss + cycle * self.identity_weight * distance
         return loss
 
@@ -194,7 +204,7 @@ class CycleGAN(Translator):
         return self.decode_batches(({name: part} for part in parts), weights)
 
     def exchange_domains(self) -> None:
-        """Exchanges A and B: what translated A to B translates B to A from now on."""
+        """Exchanges the domains A and B: swaps the two generators, and swaps the two discriminators."""
         for both in (self.generator, self.averaged_generator):
             if isinstance(both, BothWays):
                 both.a_to_b, both.b_to_a = both.b_to_a, both.a_to_b
@@ -204,7 +214,7 @@ class CycleGAN(Translator):
         return {name: batch[name] for name in ("input", "image")}
 
     def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Tensor, int]:
-        """Returns six rows: images of A, their translations, and these translated back; the same for images of B."""
+        """Returns six rows: images of A, their translations to B, their translations back to A, then the same for B."""
         columns = max(1, num // 6)
         rows = []
         for name, there, back in (("input", *self.directions), ("image", *self.directions[::-1])):
@@ -215,19 +225,20 @@ class CycleGAN(Translator):
 
 
 class ImagePool:
-    """Exchanges generated images for earlier ones, which the discriminators see beside the new ones (Shrivastava et al.
+    """Pool of generated images, so that discriminators also train on images from previous steps (Shrivastava et al.
     2017).
 
-    The first `size` images are stored and returned. From then on, each image is returned with probability 1/2;
-    otherwise it takes the place of a random stored image, which is returned instead. The state is on the device, so
-    that no exchange waits for it, and is part of a checkpoint.
+    The first `size` images are stored and returned. After that, each new image is returned with probability 1/2.
+    Otherwise, it replaces a random stored image, and the stored image is returned. The state is kept on the device, so
+    that an exchange does not synchronize with the device. It is part of checkpoints.
 
     Args:
-        size: number of stored images.
+        size: maximum number of stored images.
 
     Attributes:
-        images: (size, c, h, w), None before the first exchange; those from `count` on are not used yet.
-        count: number of stored images, a scalar.
+        images: stored images (size, c, h, w), or None before the first exchange. Only the first `count` images are
+            used.
+        count: number of stored images, as a tensor (1,).
     """
 
     def __init__(self, size: int) -> None:
@@ -236,30 +247,31 @@ class ImagePool:
         self.count = torch.zeros(1, dtype=torch.long)
 
     def exchange(self, new: Float[Tensor, "n c h w"], numbers: Float[Tensor, "n 2"]) -> Float[Tensor, "n c h w"]:
-        """Returns new or stored images, one after the other.
+        """Returns each new image or a stored image in its place. The images are exchanged one after the other.
 
         Args:
             new: generated images, without a graph.
-            numbers: uniform in [0, 1): whether an image is exchanged, and for which.
+            numbers: uniform random numbers in [0, 1). They determine whether an image is exchanged, and which stored
+                image it replaces.
         """
         if self.images is None:
             self.images = new.new_zeros(self.size, *new.shape[1:])
         images, count = self.images, self.count = self.images.to(new), self.count.to(new.device)
-        seen = []
+        returned = []
         for image, number in zip(new[:, None], numbers, strict=True):
             full = count == self.size
-            place = torch.where(full, (number[1] * self.size).long(), count)
-            stored = images.index_select(0, place)
+            index = torch.where(full, (number[1] * self.size).long(), count)
+            stored = images.index_select(0, index)
             stays, leaves = full & (number[0] < 0.5), full & (number[0] >= 0.5)
-            seen.append(torch.where(leaves, stored, image))
-            images.index_copy_(0, place, torch.where(stays, stored, image))
+            returned.append(torch.where(leaves, stored, image))
+            images.index_copy_(0, index, torch.where(stays, stored, image))
             count += ~full
-        return torch.cat(seen)
+        return torch.cat(returned)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Returns a copy of the state on the CPU; empty before the first exchange."""
+        """Returns a copy of the state on the CPU. It is empty before the first exchange."""
         return {} if self.images is None else {"images": self.images.cpu().clone(), "count": self.count.cpu().clone()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restores a state; an empty one empties the pool."""
+        """Restores a state. An empty state empties the pool."""
         self.images, self.count = state.get("images"), state.get("count", torch.zeros(1, dtype=torch.long))

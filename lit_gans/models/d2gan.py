@@ -15,14 +15,15 @@ from lit_gans.training.losses import Scored, log_softplus
 
 
 class D2GAN(ImageGAN):
-    """Two discriminators D = softplus(score) > 0: D1 rewards real images, D2 rewards generated images (equation 1).
+    """GAN with two discriminators, one that scores real images high and one that scores generated images high.
 
-    The optimal discriminators are D1 = alpha p_data / p_G and D2 = beta p_G / p_data (proposition 1). The generator
-    then minimizes the Kullback-Leibler divergences in both directions.
+    They are D1 and D2 in equation 1. Both discriminators are positive, D = softplus(score). The optimal discriminators
+    are D1 = alpha p_data / p_G and D2 = beta p_G / p_data (proposition 1). With these discriminators, the generator
+    minimizes the Kullback-Leibler divergences in both directions.
 
     Args:
-        alpha: weight of the logarithm of the first discriminator, in (0, 1]; 1 in the paper's 2D experiments.
-        beta: weight of the logarithm of the second discriminator, in (0, 1]; 1 in the paper's 2D experiments.
+        alpha: weight of the logarithm of the first discriminator, in (0, 1]. The paper uses 1 in its 2D experiments.
+        beta: weight of the logarithm of the second discriminator, in (0, 1]. The paper uses 1 in its 2D experiments.
         **kwargs: see `ImageGAN`.
     """
 
@@ -52,8 +53,9 @@ class D2GAN(ImageGAN):
         return self.beta * log_2 - _mean_softplus(self.discriminator_1(fake, *condition))
 
     def classified_as_real(self, name: str, scores: Tensor) -> Tensor:
-        odds = functional.softplus(full_precision(scores))  # optimum: alpha p_data / p_G or beta p_G / p_data
-        return odds > self.alpha if name == "discriminator_1" else odds < self.beta
+        # the optimal values are alpha p_data / p_G and beta p_G / p_data, so the thresholds are at p_data = p_G
+        values = functional.softplus(full_precision(scores))
+        return values > self.alpha if name == "discriminator_1" else values < self.beta
 
 
 def _mean_softplus(scores: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The worst-case dual-discriminator GAN of "Distributed Training of Dual Discriminator GANs"."""
+"""Worst-case dual-discriminator GAN from "Distributed Training of Dual Discriminator GANs"."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from lit_gans.training.losses import Scored, non_saturating_generator
 
 
 class D3GAN(ImageGAN):
-    """Two discriminators; the generator learns only from the one with the larger error.
+    """GAN with two discriminators, whose generator learns only from the discriminator with the larger error.
 
-    The choice uses swapped errors: error 1 combines D1's error on real images with D2's error on generated images,
-    error 2 the reverse. Each discriminator still trains on its own loss; both pairs of errors have the same sum. The
-    errors are averaged over all ranks, and the choice needs no device synchronization.
+    The discriminator is selected by swapped errors. Error 1 is the sum of D1's error on real images and D2's error on
+    generated images. Error 2 is the sum of D2's error on real images and D1's error on generated images. Each
+    discriminator still trains on its own loss. The two swapped errors have the same sum as the two losses. The errors
+    are averaged over all ranks, and the selection does not synchronize with the device.
 
-    The default networks are DCGAN's, as those of the other GANs of this package, so that losses can be compared. The
-    authors' generator has Mish instead of ReLU and begins with a 2x2 map instead of 4x4, and their discriminators end
-    with one.
+    The default networks are DCGAN's networks, as for other GANs of this package, so that losses can be compared. The
+    authors' generator uses Mish instead of ReLU and begins with a 2x2 instead of a 4x4 feature map. Their
+    discriminators end with a 2x2 feature map.
 
     Args:
         **kwargs: see `ImageGAN`.
@@ -37,7 +38,7 @@ class D3GAN(ImageGAN):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._errors: deque[Tensor] = deque(maxlen=self.accumulate_gradients)  # of each microbatch of the last step
+        self._errors: deque[Tensor] = deque(maxlen=self.accumulate_gradients)  # one per microbatch of a step
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
         on_real, on_fake, scores = {}, {}, {}
@@ -46,7 +47,7 @@ class D3GAN(ImageGAN):
             on_real[name] = softplus(-full_precision(scores[name][0]))
             on_fake[name] = softplus(full_precision(scores[name][1]))
         swapped = zip(on_real.values(), reversed(on_fake.values()), strict=True)
-        self._errors.append(torch.stack([(mine.mean() + other.mean()).detach() for mine, other in swapped]))
+        self._errors.append(torch.stack([(real.mean() + fake.mean()).detach() for real, fake in swapped]))
         return {
             name: Scored(on_real[name].mean() + on_fake[name].mean(), *scores[name])
             for name in self.discriminator_names

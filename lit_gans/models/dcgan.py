@@ -14,16 +14,18 @@ from lit_gans.training.schedules import Number, ends
 
 
 class DCGAN(ImageGAN):
-    """Convolutional networks with batch norm, the non-saturating loss, Adam at 2e-4 with beta_1 = 0.5.
+    """GAN with convolutional networks, batch norm and the non-saturating loss.
 
-    The defaults follow section 4 and figure 1 of the paper, at 64x64.
+    The defaults follow section 4 and figure 1 of the paper, for images of 64x64 pixels. Adam has a learning rate of
+    2e-4 and beta_1 = 0.5.
 
     Args:
-        label_smoothing: the target of real images is 1 - label_smoothing; may be a schedule.
+        label_smoothing: amount in [0, 1) by which the target of real images is lowered to 1 - label_smoothing. It can
+            be a schedule.
         **kwargs: see `ImageGAN`.
     """
 
-    reuses_fake = True  # both networks' steps share one batch of generated images
+    reuses_fake = True  # the steps of both networks share one batch of generated images
 
     def __init__(self, label_smoothing: Number = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

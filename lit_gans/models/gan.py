@@ -13,7 +13,7 @@ from lit_gans.training.losses import Scored, logistic_discriminator, non_saturat
 
 
 class GAN(ImageGAN):
-    """Dense networks and the logistic loss; also for points in the plane.
+    """GAN with fully connected networks and the logistic loss, for images and for points in the plane.
 
     Args:
         saturating: whether the generator minimizes log(1 - D(G(z))) (equation 1) instead of -log D(G(z)) (section 3).

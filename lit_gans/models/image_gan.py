@@ -1,4 +1,4 @@
-"""Base class of GANs that map latents to images: choice of networks and class conditioning."""
+"""Base class of GANs that generate images from latents, with a choice of networks and class conditioning."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from lit_gans.training.module import AdversarialModule
 
 
 class ImageGAN(AdversarialModule):
-    """Maps latents to images with one of the built-in pairs of networks. Subclasses define only the losses.
+    """Maps latents to images with one of the built-in pairs of networks. Subclasses only define the losses.
 
-    Points in the plane are images with 2 channels and 1 pixel, for the `mlp` networks.
+    The `mlp` networks also support points in the plane, which are images with 2 channels and 1 pixel.
 
     Args:
-        network: `dcgan`, `resnet`, `r3gan` and `fastgan` make squares and rectangles whose shorter side has 4, 5, 6 or
-            7 times a power of two pixels, from 16 on, and whose longer side is a multiple of that power; `mlp` makes
-            any. `fastgan` has the discriminator of `dcgan`.
-        generator_width: channels of the generator's finest map, or units per layer; null uses the network's default:
-            128 for dcgan and mlp, 256 for resnet (64 beyond 32 pixels), 768 for r3gan at 32 pixels, 256 for fastgan at
-            32 and 64 pixels.
-        discriminator_width: channels of the discriminators' finest map, or units per layer; null uses the network's
-            default: 64 for dcgan and fastgan, 128 for mlp, 128 for resnet (64 beyond 32 pixels), 768 for r3gan at 32
-            pixels.
+        network: architecture of the generator and the discriminators. `dcgan`, `resnet`, `r3gan` and `fastgan` support
+            square and rectangular images of at least 16 pixels. Their shorter side must be 4, 5, 6 or 7 times a power
+            of two, and their longer side a multiple of that power. `mlp` supports any size. `fastgan` uses the
+            discriminator of `dcgan`.
+        generator_width: number of channels of the generator's highest-resolution feature map, or units per layer for
+            mlp. null uses the network's default: 128 for dcgan and mlp, 256 for resnet (64 above 32 pixels), 768 for
+            r3gan at 32 pixels, 256 for fastgan at 32 and 64 pixels.
+        discriminator_width: number of channels of the discriminators' highest-resolution feature map, or units per
+            layer for mlp. null uses the network's default: 64 for dcgan and fastgan, 128 for mlp, 128 for resnet (64
+            above 32 pixels), 768 for r3gan at 32 pixels.
         bias: whether convolutions before a batch norm have biases, which the batch norm cancels (dcgan).
-        dense_stem: whether to add a dense layer between the latent and the generator's first convolution (dcgan).
+        dense_stem: whether to add a linear layer between the latent and the generator's first convolution (dcgan).
         block: type of the convolutions inside the networks: `plain`, or the cheaper `grouped`, `separable` and
             `inverted_residual` (dcgan and resnet).
-        num_classes: number of classes that generator and discriminators are conditioned on, using the labels of the
-            data: an embedding (dcgan, mlp, r3gan) or conditional batch norm (resnet) in the generator, projection in
-            the discriminators; 0 trains an unconditional model.
+        num_classes: number of classes that condition the generator and the discriminators, using the labels of the
+            data. The generator has an embedding (dcgan, mlp, r3gan) or conditional batch norm (resnet), and the
+            discriminators have a projection. 0 trains an unconditional model.
         **kwargs: see `AdversarialModule`.
     """
 
@@ -61,9 +62,9 @@ class ImageGAN(AdversarialModule):
             self.build_networks()
 
     def build_networks(self) -> None:
-        """Builds the generator and the discriminators; called by the constructor.
+        """Builds the generator and the discriminators. The constructor calls this method.
 
-        A subclass with options of its own sets them before `super().__init__()`.
+        If a subclass needs its own options here, it must set them before it calls `super().__init__()`.
         """
         discriminators = {name: self.build_discriminator() for name in self.discriminator_names}
         self.generator = self.build_generator()
@@ -71,7 +72,7 @@ class ImageGAN(AdversarialModule):
             self.add_module(name, discriminator)
 
     def build_generator(self, **options: Any) -> nn.Module:
-        """Returns a new generator of the chosen network; `options` are further options that it may have."""
+        """Returns a new generator of the selected network; `options` are additional arguments of the network."""
         return build_generator(
             self.network,
             latent_dim=self.latent_dim,
@@ -86,7 +87,7 @@ class ImageGAN(AdversarialModule):
         )
 
     def build_discriminator(self, **options: Any) -> nn.Module:
-        """Returns a new discriminator of the chosen network; `options` may include `norm`."""
+        """Returns a new discriminator of the selected network; `options` are additional arguments, such as `norm`."""
         return build_discriminator(
             self.network,
             channels=self.channels,
@@ -99,11 +100,11 @@ class ImageGAN(AdversarialModule):
         )
 
     def refuse_batch(self, batch: Batch) -> None:
-        """Raises `RefusedInput` if images or labels are not those that the model expects."""
+        """Raises `RefusedInput` if the images have an unexpected shape, or if labels are missing."""
         refuse_layout(batch["image"], self.image_shape)
         if self.num_classes and "label" not in batch:
             raise RefusedInput(
-                f"the model has num_classes={self.num_classes} and the loader yields no labels: it must yield pairs"
+                f"the model has num_classes={self.num_classes}, but the loader yields no labels: it must yield pairs"
                 " (image, label), or dicts with image and label."
             )
 
@@ -111,11 +112,11 @@ class ImageGAN(AdversarialModule):
         return (batch["label"],) if self.num_classes else ()
 
     def fake_condition(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Returns the labels of generated images, which a GAN may draw as `fake_label` instead of those of the data."""
+        """Returns the labels of generated images: `fake_label` if the GAN samples it, otherwise the data's labels."""
         return (batch["fake_label"],) if "fake_label" in batch else self.condition(batch)
 
     def uniform_labels(self, noise: Noise, num: int) -> Tensor:
-        """Returns `num` classes, each with the same probability."""
+        """Samples `num` class labels uniformly."""
         return (noise.uniform("labels", num) * self.num_classes).long()
 
     def to_unit_range(self, images: Tensor) -> Tensor:

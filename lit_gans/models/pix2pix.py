@@ -24,16 +24,17 @@ from lit_gans.training.translator import Translator, spread, with_channels_of
 
 
 class Pix2Pix(Translator):
-    """Translates images: a U-Net, a patch discriminator that also sees the input image, and an L1 term.
+    """Translates images with a U-Net, a patch discriminator that also receives the input image, and an L1 loss.
 
-    The defaults follow sections 3 and 6: 100 times L1, the discriminator's loss halved, Adam at 2e-4 with beta_1 = 0.5;
-    the paper's batch size is 1. The learning rate, constant for half of the training and then decaying to zero, is that
-    of the authors' later PyTorch code; the paper's rate is constant. Dropout is the only noise and stays active when
-    sampling. The data must be pairs: `data=digit_edges`, `emoji_lines` or `paired_folder`.
+    The defaults follow sections 3 and 6. The L1 weight is 100, and the discriminator's loss is halved. Adam has a
+    learning rate of 2e-4 and beta_1 = 0.5. The paper's batch size is 1. The learning rate is constant for half of the
+    training and then decays to zero, as in the authors' later PyTorch code. In the paper, it is constant. Dropout is
+    the only noise, and it stays active during sampling. The data must be pairs: `data=digit_edges`, `emoji_lines` or
+    `paired_folder`.
 
     Args:
-        l1_weight: weight of the mean absolute difference to the target; may be a schedule.
-        input_channels: channels of the input images; null uses the number of channels of the target images.
+        l1_weight: weight of the mean absolute difference to the target. It can be a schedule.
+        input_channels: number of channels of the input images. null uses the number of channels of the target images.
         **kwargs: see `Translator` and `AdversarialModule`.
     """
 
@@ -55,21 +56,21 @@ class Pix2Pix(Translator):
         if data is not None and (isinstance(data, Unpaired) or not isinstance(data, Paired)):
             raise RefusedInput("pix2pix needs pairs: use data=digit_edges, data=emoji_lines or data=paired_folder.")
 
-    # ---- the batch: pairs, one crop for both images, and dropout noise
+    # ---- the batch: pairs with the same crop for both images, and dropout noise
 
     def sample_noise(self, noise: Noise, num: int) -> Batch:
         dropout = self._dropout(noise, num, *sides(self.image_size))
         return dropout | {"jitter": noise.uniform("jitter", num, 3)}
 
     def _dropout(self, noise: Noise, num: int, height: int, width: int) -> dict[str, Tensor]:
-        """Returns the random numbers of the dropout for inputs of a size, which `generate` pads."""
+        """Returns the random numbers of dropout for inputs of the given size, which `generate` pads."""
         multiple = self.generator.multiple
         shapes = self.generator.dropout_shapes(multiple_of(height, multiple), multiple_of(width, multiple))
         return {f"dropout_{index}": noise.uniform(f"dropout {index}", num, *s) for index, s in enumerate(shapes)}
 
     def augment(self, batch: Batch) -> Batch:
-        image, given = (self._jittered(batch[name], batch["jitter"]) for name in ("image", "input"))
-        return {**batch, "image": image, "input": given}
+        image, inputs = (self._jittered(batch[name], batch["jitter"]) for name in ("image", "input"))
+        return {**batch, "image": image, "input": inputs}
 
     def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
         noise = [tensor for name, tensor in batch.items() if name.startswith("dropout_")]
@@ -95,10 +96,10 @@ class Pix2Pix(Translator):
         return {"input": inputs, **self._dropout(noise, len(inputs), *inputs.shape[-2:])}
 
     def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Tensor, int]:
-        """Returns inputs, translations and targets; each row of the grid shows two triples."""
+        """Returns triples of input, translation and target, with two triples in each row of the grid."""
         num = max(1, num // 3)
         inputs = self.sampling_inputs(num, seed, data)
         targets = to_unit_range(spread(self.held_out(data)["image"], num))
         images = self.decode(inputs, seed=seed).cpu()
-        pictures = with_channels_of(inputs.add(1).div(2), images)
-        return torch.stack([pictures, images, targets], 1).flatten(0, 1), 6
+        inputs = with_channels_of(inputs.add(1).div(2), images)
+        return torch.stack([inputs, images, targets], 1).flatten(0, 1), 6

@@ -23,10 +23,11 @@ from lit_gans.training.optim import Optimizer
 
 
 class FrozenFeatures:
-    """Maps of EfficientNet-Lite0 with the weights of its package, which are read when they are first needed.
+    """Feature maps of EfficientNet-Lite0 with pretrained weights from its package, which are loaded on first use.
 
-    The network sees (pixel - 127) / 128, as these weights were trained; the authors' code gives it [-1, 1]. It is no
-    module: its weights are neither trained, nor averaged, nor part of checkpoints.
+    The network's input is normalized to (pixel - 127) / 128, as in the training of these weights. The authors' code
+    normalizes the input to [-1, 1] instead. This class is not a module, so that its weights are neither trained nor
+    averaged, nor part of checkpoints.
     """
 
     channels = (24, 40, 112, 320)
@@ -35,12 +36,12 @@ class FrozenFeatures:
         self._network: EfficientNetLite | None = None
 
     def load(self) -> EfficientNetLite:
-        """Returns the network; raises `RefusedInput` if the package is missing."""
+        """Returns the network. Raises `RefusedInput` if the package of the weights is not installed."""
         self._network = self._network or EfficientnetLite0().network
         return self._network
 
     def __call__(self, images: Float[Tensor, "n c h w"]) -> Maps:
-        """Returns maps of images in [-1, 1], of a quarter, an eighth, a 16th and a 32nd of their height and width."""
+        """Returns feature maps of images in [-1, 1] at 1/4, 1/8, 1/16 and 1/32 of their height and width."""
         network = EfficientNetLite().eval().requires_grad_(False) if images.is_meta else self.load()
         weight = next(network.parameters())
         if (weight.device, weight.dtype) != (images.device, images.dtype):
@@ -49,26 +50,29 @@ class FrozenFeatures:
 
 
 class ProjectedGAN(ImageGAN):
-    """Four discriminators of random projections of a frozen classifier's features, and the generator of FastGAN.
+    """GAN with FastGAN's generator and four discriminators on random projections of a frozen classifier's features.
 
-    The defaults are those of the authors' code, without conditioning on classes. Networks and losses follow that code,
-    but the losses of the four discriminators are added (equation 4) instead of averaged, which Adam hardly notices.
-    Each step has latents of its own. The authors step the generator first: from the second step on, the order is the
-    same. One optimizer steps the four discriminators. Their random projections are frozen parameters of
-    `discriminator`: drawn from `seed`, equal on all ranks, and part of checkpoints. Checkpoints exclude the classifier,
-    EfficientNet-Lite0 with the weights of its package; metrics that use it raise an error for this GAN.
+    The defaults, networks and losses follow the authors' code, without class conditioning. But the losses of the four
+    discriminators are summed (equation 4) instead of averaged, which makes almost no difference with Adam. Each step
+    samples new latents. The authors step the generator first, so the order of the steps is the same from the second
+    step on.
+
+    One optimizer steps all four discriminators. The random projections are frozen parameters of `discriminator`. They
+    depend on `seed` alone, are equal on all ranks, and are part of checkpoints. Checkpoints exclude the classifier,
+    which is EfficientNet-Lite0 with pretrained weights from its package. Metrics that use the same classifier raise an
+    error for this GAN.
 
     Args:
-        feature_size: pixels to which the shorter side of smaller images is enlarged for the frozen network.
-        lite: whether the generator has one convolution for each map instead of two with noise: the authors'
-            `fastgan_lite`, of 79.4 instead of 105.7 million parameters at 256 pixels (fastgan).
+        feature_size: size in pixels to which the shorter side of smaller images is enlarged for the frozen network.
+        lite: whether the generator has one convolution per feature map instead of two with noise. This is the authors'
+            `fastgan_lite`, which has 79.4 instead of 105.7 million parameters for images of 256 pixels (fastgan).
         network: network of the generator, see `ImageGAN`.
-        discriminator_width: channels of the finest projected map.
+        discriminator_width: number of channels of the highest-resolution projected map.
         latent_dim, generator_optimizer, discriminator_optimizer, diffaugment: see `AdversarialModule`.
         **kwargs: see `ImageGAN`.
 
     Raises:
-        RefusedInput: a value is out of range, or would have no effect on the discriminators.
+        RefusedInput: if a value is out of range, or would have no effect on the discriminators.
     """
 
     trains_against = ("efficientnet_lite0",)
@@ -98,9 +102,11 @@ class ProjectedGAN(ImageGAN):
             **kwargs,
         )
         if self.num_classes:
-            raise RefusedInput(f"num_classes={self.num_classes}: these discriminators see no classes; use 0.")
+            raise RefusedInput(
+                f"num_classes={self.num_classes}: the discriminators do not support class conditioning; use 0."
+            )
         if self.freeze_discriminator:
-            raise RefusedInput("freeze_discriminator: what is near the images is frozen already; use 0.")
+            raise RefusedInput("freeze_discriminator: the layers near the input are always frozen; use 0.")
 
     def build_networks(self) -> None:
         noisy = {"noise": not self.lite} if self.network == "fastgan" else {}
@@ -114,7 +120,7 @@ class ProjectedGAN(ImageGAN):
             self.discriminator_width,
         )
 
-    # ---- the noise of the generator's maps
+    # ---- the noise of the generator's feature maps
 
     def sample_noise(self, noise: Noise, num: int) -> Batch:
         return {**super().sample_noise(noise, num), **self._map_noise(noise, num)}
@@ -137,8 +143,8 @@ class ProjectedGAN(ImageGAN):
     def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
         if not self._noise_shapes:
             return super().generate(generator, batch)
-        drawn = [batch[f"noise_{index}"] for index in range(len(self._noise_shapes))]
-        images: Tensor = generator(batch["latents"], [each.to(batch["latents"].dtype) for each in drawn])
+        noise = [batch[f"noise_{index}"] for index in range(len(self._noise_shapes))]
+        images: Tensor = generator(batch["latents"], [tensor.to(batch["latents"].dtype) for tensor in noise])
         return images
 
     # ---- losses
@@ -146,7 +152,7 @@ class ProjectedGAN(ImageGAN):
     def setup(self, stage: str) -> None:
         super().setup(stage)
         if stage == "fit":
-            self._features.load()  # raises where the package is missing
+            self._features.load()  # raises an error early if the package is not installed
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
         on_real, on_fake = self.discriminator(real), self.discriminator(fake)

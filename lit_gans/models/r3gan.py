@@ -14,7 +14,7 @@ from lit_gans.training.losses import Scored, relativistic
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Cosine, Number
 
-_BURN_IN = 20_000_000  # images, of CIFAR-10 and FFHQ
+_BURN_IN = 20_000_000  # number of images over which settings change, for CIFAR-10 and FFHQ
 _GAMMA = Cosine(0.05, 0.005, over=_BURN_IN, unit="images")
 _ADAM = Optimizer(
     "Adam",
@@ -25,16 +25,17 @@ _ADAM = Optimizer(
 
 
 class R3GAN(ImageGAN):
-    """The relativistic pairing loss with R1 and R2 on its own scores, and residual networks without normalization.
+    """GAN with the relativistic pairing loss, R1 and R2, and residual networks without normalization.
 
-    The defaults are the CIFAR-10 settings of the authors' `train.py`: gamma, learning rate and beta 2 follow a cosine
-    over the first 20 million images. The generator's step compares with the real images of the last discriminator
-    step, where the authors' code loads others.
+    R1 and R2 reuse the scores of the loss. The defaults are the CIFAR-10 settings of the authors' `train.py`: gamma,
+    learning rate and beta 2 follow a cosine over the first 20 million images. The generator's step compares generated
+    images with the real images of the last discriminator step. The authors' code loads new real images instead.
 
     Args:
-        blocks: residual blocks of each resolution (r3gan).
-        group_width: channels of a group of the 3x3 convolutions (r3gan).
-        constant_until: pixels up to which all stages have the same width, a power of two from 4 on (r3gan).
+        blocks: number of residual blocks per resolution (r3gan).
+        group_width: number of channels per group in the 3x3 convolutions (r3gan).
+        constant_until: resolution in pixels up to which all stages have the same width. It must be a power of two of
+            at least 4 (r3gan).
         network, latent_dim, r1_gamma, r2_gamma, share_scores, generator_optimizer, discriminator_optimizer: see
             `ImageGAN` and `AdversarialModule`.
         **kwargs: see `ImageGAN`.
@@ -87,4 +88,4 @@ class R3GAN(ImageGAN):
         return relativistic(fake, real)
 
     def classified_as_real(self, name: str, scores: Tensor) -> None:
-        """A relativistic discriminator only compares images: its scores have no threshold."""
+        """Returns None, because a relativistic discriminator only compares images and its scores have no threshold."""

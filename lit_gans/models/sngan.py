@@ -17,16 +17,18 @@ from lit_gans.training.schedules import Linear
 
 
 class SNGAN(ImageGAN):
-    """Spectral norm on every layer of the discriminator, the hinge loss (equations 16 and 17).
+    """GAN with spectral norm on every layer of the discriminator and the hinge loss (equations 16 and 17).
 
-    The defaults follow the residual networks (section 4.1 and appendix B): n_critic 5, twice as many generated images
-    in the generator's step, Adam at 2e-4 with betas 0 and 0.9, decaying to zero. With `num_classes`, generated images
-    have uniform random labels while training, as in the authors' code (Miyato and Koyama 2018).
+    The defaults follow the residual networks (section 4.1 and appendix B). n_critic is 5, and a generator step uses
+    twice as many images as a discriminator step. Adam has betas 0 and 0.9, and a learning rate of 2e-4 that decays to
+    zero. With `num_classes`, generated images have uniform random labels during training, as in the authors' code
+    (Miyato and Koyama 2018).
 
     Args:
-        spectral_generator: whether to apply spectral norm to the generator too.
-        single_norm: whether the generator's only batch norm is that of its second finest map (dcgan).
-        top_width: channels of one further convolution before the discriminator's dense layer; 0 for none (dcgan).
+        spectral_generator: whether to also apply spectral norm to the generator.
+        single_norm: whether the generator has a single batch norm, at its second-highest resolution (dcgan).
+        top_width: number of channels of an additional convolution before the discriminator's linear layer. 0 adds no
+            convolution (dcgan).
         network, latent_dim, n_critic, generator_batch_multiple, generator_optimizer, discriminator_optimizer: see
             `ImageGAN` and `AdversarialModule`.
         **kwargs: see `ImageGAN`.
@@ -63,8 +65,8 @@ class SNGAN(ImageGAN):
         self.discriminator = spectrally_normalized(self.build_discriminator(norm="none", top_width=self.top_width))
 
     def sample_noise(self, noise: Noise, num: int) -> Batch:
-        drawn = super().sample_noise(noise, num)
-        return {**drawn, "fake_label": self.uniform_labels(noise, num)} if self.num_classes else drawn
+        latents = super().sample_noise(noise, num)
+        return {**latents, "fake_label": self.uniform_labels(noise, num)} if self.num_classes else latents
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
         real = self.discriminator(real, *self.condition(batch))

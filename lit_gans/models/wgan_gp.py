@@ -18,29 +18,34 @@ from lit_gans.training.optim import Optimizer
 from lit_gans.training.penalties import gradient_penalty
 from lit_gans.training.schedules import Linear, Number, refuse_weights
 
-_LARGE, _NARROW = 48, 128  # pixels from which on maps have unequal widths; channels below, half of SNGAN's
+_LARGE, _NARROW = 48, 128  # size in pixels below which all maps have equal width; this width, half of SNGAN's
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class WGANGP(ImageGAN):
-    """The Wasserstein loss with a two-sided penalty on the critic's gradient between real and fake (algorithm 1).
+    """GAN with the Wasserstein loss and a two-sided penalty on the critic's gradient (algorithm 1).
 
-    The defaults follow the residual networks at 32x32 (appendix F) and the authors' `gan_cifar_resnet.py`: n_critic 5,
-    lambda 10, Adam at 2e-4 with betas 0 and 0.9, decaying to zero, generator and critic of equal width, a critic that
-    averages its last map, twice as many generated images in the generator's step, dequantized real images. Larger
-    images have SNGAN's residual networks. Every critic step uses new real images, latents and eps, with one eps for
-    each image. With `num_classes`, generated images have the labels of the real images in the critic's steps and
-    uniform random labels in the generator's step, as in that script; the critic has SNGAN's projection instead of its
-    auxiliary classifier.
+    The gradient is penalized at random points between real and generated images. The defaults follow the residual
+    networks for 32x32 images (appendix F) and the authors' `gan_cifar_resnet.py`:
+
+    - n_critic is 5 and lambda is 10. Adam has betas 0 and 0.9, and a learning rate of 2e-4 that decays to zero.
+    - Generator and critic have the same width, and the critic averages its last feature map.
+    - A generator step uses twice as many images as a critic step. Real images are dequantized.
+
+    For larger images, the defaults are SNGAN's residual networks. Each critic step uses new real images, latents and
+    eps, with one eps for each image. With `num_classes`, generated images have the labels of the real images in critic
+    steps. In generator steps, they have uniform random labels, as in the authors' script. But the critic has SNGAN's
+    projection instead of an auxiliary classifier.
 
     Args:
-        gradient_penalty: weight of the penalty, lambda; may be a schedule.
-        dequantize: whether uniform noise of one of 256 levels is added to real images; points are left as they are.
-        sum_features: whether the critic sums its last map over all positions, which makes scores and gradients larger,
-            instead of averaging it (resnet).
-        generator_width: see `ImageGAN`; null uses 128 below 48 pixels (resnet).
-        critic_norm: `none`, `layer` or `instance`. Batch norm raises an error: it makes the critic's score of an image
-            depend on the other images, but the gradient is penalized for each image independently (section 4).
+        gradient_penalty: weight of the penalty, lambda. It can be a schedule.
+        dequantize: whether to add uniform noise to real images, with an amplitude of one of their 256 levels. Points
+            are not changed.
+        sum_features: whether the critic sums its last feature map over all positions instead of averaging it. This
+            increases its scores and gradients (resnet).
+        generator_width: see `ImageGAN`. null uses 128 for images below 48 pixels (resnet).
+        critic_norm: `none`, `layer` or `instance`. Batch norm raises an error, because the gradient is penalized for
+            each image independently (section 4). With batch norm, the score of an image depends on the other images.
         network, latent_dim, n_critic, generator_batch_multiple, generator_optimizer, discriminator_optimizer: see
             `ImageGAN` and `AdversarialModule`.
         **kwargs: see `ImageGAN`.
@@ -76,7 +81,7 @@ class WGANGP(ImageGAN):
         )
         if any(isinstance(layer, _BATCH_NORMS) for layer in self.discriminator.modules()):
             raise RefusedInput(
-                "the critic has a batch norm, which mixes the images of a batch, but the gradient is penalized for each"
+                "the critic has batch norm, which mixes the images of a batch, but the gradient is penalized for each"
                 " image independently (Gulrajani et al. 2017, section 4): use critic_norm=none, layer or instance."
             )
 
@@ -92,17 +97,17 @@ class WGANGP(ImageGAN):
         return self.discriminator_names
 
     def sample_noise(self, noise: Noise, num: int) -> Batch:
-        drawn = {**super().sample_noise(noise, num), "eps": noise.uniform("eps", num, 1, 1, 1)}
+        tensors = {**super().sample_noise(noise, num), "eps": noise.uniform("eps", num, 1, 1, 1)}
         if self._dequantizes:
-            drawn["dequantization"] = noise.uniform("dequantization", num, *self.image_shape)
-        return {**drawn, "generator_label": self.uniform_labels(noise, num)} if self.num_classes else drawn
+            tensors["dequantization"] = noise.uniform("dequantization", num, *self.image_shape)
+        return {**tensors, "generator_label": self.uniform_labels(noise, num)} if self.num_classes else tensors
 
     @property
     def _dequantizes(self) -> bool:
         return self.dequantize and self.image_size != 1
 
     def augment(self, batch: Batch) -> Batch:
-        """Returns a batch whose real images have uniform noise within each of their 256 levels."""
+        """Dequantizes the real images of a batch: adds uniform noise within each of their 256 levels."""
         if not self._dequantizes:
             return batch
         image = batch["image"]
@@ -110,12 +115,12 @@ class WGANGP(ImageGAN):
         return {**batch, "image": levels / 128 - 1}
 
     def generator_batch(self, batch: Batch) -> Batch:
-        """Returns a batch whose generated images have random classes."""
+        """Returns a batch with uniform random labels for the generated images."""
         return {**batch, "fake_label": batch["generator_label"]} if self.num_classes else batch
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
         condition = self.condition(batch)
-        # computed before the scores, so that FSDP reduces only after the gradients of the penalty exist
+        # the penalty precedes the scores, so that FSDP reduces gradients only after the gradients of the penalty exist
         penalty = gradient_penalty(self.discriminator, real, fake, batch["eps"], *condition)
         real, fake = self.discriminator(real, *condition), self.discriminator(fake, *condition)
         loss = wasserstein_critic(real, fake) + self.now(self.gradient_penalty) * penalty
@@ -125,4 +130,4 @@ class WGANGP(ImageGAN):
         return critic_generator(self.discriminator(fake, *self.fake_condition(batch)))
 
     def classified_as_real(self, name: str, scores: Tensor) -> None:
-        """A critic's scores have no threshold."""
+        """Returns None, because the scores of a critic have no threshold."""

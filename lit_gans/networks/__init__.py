@@ -1,4 +1,4 @@
-"""Plain networks, independent of Lightning, devices and ranks."""
+"""Networks in plain PyTorch, independent of Lightning, devices and ranks."""
 
 from __future__ import annotations
 
@@ -21,39 +21,43 @@ _PAIRS: dict[str, tuple[type[nn.Module], type[nn.Module]]] = {
     "fastgan": (fastgan.FastGANGenerator, dcgan.DCGANDiscriminator),
     "r3gan": (r3gan.R3GANGenerator, r3gan.R3GANDiscriminator),
 }
-_WITHOUT = (None, False, 0, "plain", "none")  # values of an option that are valid for a network without it
+_DISABLED = (None, False, 0, "plain", "none")  # values of an option that networks without the option accept
 
 
 def refuse_options(network: NetworkName, image_size: Size, **options: Any) -> None:
-    """Raises `RefusedInput` if neither of the named networks supports a size or an option."""
+    """Raises `RefusedInput` if the networks do not support the size, or neither of them has an option that is set."""
     if network != "mlp":
         coarsest_map(image_size, network)
     known = {name for cls in _PAIRS[network] for name in inspect.signature(cls).parameters}
-    _supported(network, known, options)
+    _supported_options(network, known, options)
 
 
 def build_generator(network: NetworkName, **options: Any) -> nn.Module:
-    """Returns a new generator by name; options that are None have the defaults of the network.
+    """Returns a new generator given by its name. Options that are None use the defaults of the network.
 
     Raises:
-        RefusedInput: the network has no such option.
+        RefusedInput: if the network does not have an option.
     """
     return _build(network, 0, options)
 
 
 def build_discriminator(network: NetworkName, **options: Any) -> nn.Module:
-    """Returns a new discriminator by name, see `build_generator`."""
+    """Returns a new discriminator given by its name, see `build_generator`."""
     return _build(network, 1, options)
 
 
 def _build(network: NetworkName, index: int, options: dict[str, Any]) -> nn.Module:
     cls = _PAIRS[network][index]
-    return cls(**_supported(network, set(inspect.signature(cls).parameters), options))
+    return cls(**_supported_options(network, set(inspect.signature(cls).parameters), options))
 
 
-def _supported(network: str, known: set[str], options: dict[str, Any]) -> dict[str, Any]:
-    """Returns the options that have a value, and refuses those that a network without them would drop in silence."""
+def _supported_options(network: str, known: set[str], options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options that the network has and that are not None.
+
+    Raises:
+        RefusedInput: if an option is set that the network does not have, so that it would be ignored silently.
+    """
     for name, value in options.items():
-        if name not in known and value not in _WITHOUT:
+        if name not in known and value not in _DISABLED:
             raise RefusedInput(f"{name}={value}: the {network} networks have no such option.")
     return {name: value for name, value in options.items() if name in known and value is not None}

@@ -1,5 +1,5 @@
-"""Encoder and decoder of latent diffusion (Rombach et al. 2022, appendix E.1; Esser et al. 2021, table 7), and what is
-between them: a Gaussian for each number of a latent map, or the nearest of a few vectors.
+"""Encoder and decoder of latent diffusion (Rombach et al. 2022, appendix E.1; Esser et al. 2021, table 7), and the
+bottleneck between them: a Gaussian for each value of the latent map, or vector quantization.
 
 Shapes: N batch, C image channels, H and W height and width, Z latent channels.
 """
@@ -20,14 +20,14 @@ from lit_gans.common.precision import full_precision, without_autocast
 from lit_gans.common.size import Size, as_size, sides, size_value
 from lit_gans.networks.blocks import UpsampledConv2d
 
-Bottleneck = tuple[Tensor, Tensor, Tensor | None]  # latents, a loss of each image, and the indices of vectors
-_LOG_VARIANCE = (-30.0, 20.0)  # beyond which the exponential is 0 or too large
-_GROUPS, _PER_GROUP = 32, 4  # groups of a normalization, of at least so many channels
-_EPS = 1e-6  # of a normalization, as in the authors' code
+Bottleneck = tuple[Tensor, Tensor, Tensor | None]  # latents, a loss for each image, and the indices of vectors
+_LOG_VARIANCE = (-30.0, 20.0)  # range in which the exponential neither underflows nor is too large
+_GROUPS, _PER_GROUP = 32, 4  # maximum number of groups of group norm, and minimum number of channels per group
+_EPS = 1e-6  # epsilon of group norm, as in the authors' code
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions behind group norm and SiLU, around which the input is added."""
+    """Residual block of two 3x3 convolutions, each after group norm and SiLU."""
 
     def __init__(self, channels_in: int, channels: int) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class ResidualBlock(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention of each position of a map to all others, with one head, around which the input is added."""
+    """Residual self-attention with a single head over all positions of a feature map."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -53,28 +53,28 @@ class Attention(nn.Module):
         self.out = nn.Conv2d(channels, channels, 1)
 
     def forward(self, features: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-        projected = self.project(self.norm(features)).flatten(2).transpose(1, 2)[:, None]  # of one head
+        projected = self.project(self.norm(features)).flatten(2).transpose(1, 2)[:, None]  # one head
         attended = functional.scaled_dot_product_attention(*projected.chunk(3, 3))[:, 0]
         return features + self.out(attended.transpose(1, 2).unflatten(2, features.shape[2:]))
 
 
 class Autoencoder(nn.Module):
-    """Encodes images (N, C, H, W) in a latent map (N, Z, H / f, W / f), and decodes it.
+    """Encodes images (N, C, H, W) to a latent map (N, Z, H / f, W / f), and decodes the latent map to images.
 
     Args:
         channels: C.
-        image_size: H and W, multiples of f.
+        image_size: H and W, which must be multiples of f.
         latent_channels: Z.
-        bottleneck: maps the encoder's output to latents, a loss of each image and indices: `DiagonalGaussian` or
-            `VectorQuantizer`.
+        bottleneck: `DiagonalGaussian` or `VectorQuantizer`. It maps the encoder's output to latents, a loss for each
+            image, and the indices of vectors.
         encoded: number of channels of the encoder's output.
-        width: channels of the finest map.
-        multipliers: channels of the map of each resolution, relative to `width`; between two, the map is halved, so
-            that f is 2 to the power of their number less 1.
-        blocks: number of residual blocks for each resolution of the encoder; the decoder has one more.
+        width: number of channels of the highest-resolution feature map.
+        multipliers: number of channels at each resolution relative to `width`, from the highest resolution to the
+            lowest. Each resolution is half of the previous resolution, so f = 2 ** (len(multipliers) - 1).
+        blocks: number of residual blocks per resolution in the encoder. The decoder has one more per resolution.
 
     Raises:
-        RefusedInput: a side is not a multiple of f.
+        RefusedInput: if H or W is not a multiple of f.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class Autoencoder(nn.Module):
         if any(side % self.multiple for side in sides(image_size)):
             nearest = as_size([max(1, round(side / self.multiple)) * self.multiple for side in sides(image_size)])
             raise RefusedInput(
-                f"image_size={size_value(image_size)}: with {len(multipliers)} multipliers the autoencoder halves"
-                f" images {len(multipliers) - 1} times, so that height and width must be multiples of"
+                f"image_size={size_value(image_size)}: with {len(multipliers)} multipliers, the autoencoder halves"
+                f" images {len(multipliers) - 1} times, so height and width must be multiples of"
                 f" {self.multiple} pixels; the nearest size is {size_value(nearest)}."
             )
         widths = [width * multiplier for multiplier in multipliers]
@@ -106,7 +106,7 @@ class Autoencoder(nn.Module):
         for deep, shallow in pairwise([deepest, *widths[::-1]]):
             decoder += _blocks(deep, shallow, blocks + 1)
             decoder += [UpsampledConv2d(shallow, shallow)]
-        decoder.pop()  # the finest map is not doubled
+        decoder.pop()  # the highest-resolution feature map is not upsampled
         self.encoder = nn.Sequential(
             *encoder, *_middle(deepest), *_normalized(deepest), nn.Conv2d(deepest, encoded, 3, padding=1)
         )
@@ -121,23 +121,23 @@ class Autoencoder(nn.Module):
 
         Args:
             images: images in [-1, 1].
-            noise: standard normal numbers for a bottleneck that draws; None for its means.
+            noise: standard normal numbers, for a bottleneck that samples latents. None uses the means of the latents.
 
         Returns:
-            Reconstructions (N, C, H, W), the input of the last layer (N, F, H, W), the loss of the bottleneck for each
-            image (N,), and the index of each latent vector (N, H / f, W / f), or None.
+            Reconstructions (N, C, H, W), the input of the last layer (N, F, H, W), the bottleneck's loss for each image
+            (N,), and the index of each latent vector (N, H / f, W / f). The indices are None for `DiagonalGaussian`.
         """
         latents, loss, codes = self.bottleneck(self.encoder(images), noise)
         features = self.decoder(latents)
         return self.last(features), features, loss, codes
 
     def encode(self, images: Float[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n z p q"], Tensor | None]:
-        """Returns latents without noise, and the index of each latent vector, or None."""
+        """Returns latents without noise, and the index of each latent vector, or None for `DiagonalGaussian`."""
         latents, _, codes = self.bottleneck(self.encoder(images))
         return latents, codes
 
     def decode(self, latents: Float[Tensor, "n z p q"]) -> Float[Tensor, "n c h w"]:
-        """Returns the images of latents."""
+        """Decodes latents to images."""
         images: Tensor = self.last(self.decoder(latents))
         return images
 
@@ -159,20 +159,20 @@ def _group_norm(channels: int) -> nn.GroupNorm:
 
 
 class DiagonalGaussian(nn.Module):
-    """Draws a latent map from Gaussians with the mean and the log variance that an encoder returns.
+    """Samples a latent map from Gaussians with the mean and the log variance that an encoder returns.
 
-    Its loss is the KL divergence to the standard normal distribution in nats, summed over the latent map (Kingma and
+    The loss is the KL divergence to the standard normal distribution in nats, summed over the latent map (Kingma and
     Welling 2014, appendix B).
     """
 
     def forward(
         self, moments: Float[Tensor, "n twice h w"], noise: Float[Tensor, "n z h w"] | None = None
     ) -> Bottleneck:
-        """Returns latents (n, z, h, w), the divergence of each image (n,), and None.
+        """Returns latents (n, z, h, w), the KL divergence of each image (n,), and None.
 
         Args:
-            moments: means, and behind them log variances.
-            noise: standard normal numbers; None returns the means.
+            moments: means and log variances, concatenated along the channels.
+            noise: standard normal numbers. None returns the means as latents.
         """
         mean, log_variance = full_precision(moments).chunk(2, 1)
         log_variance = log_variance.clamp(*_LOG_VARIANCE)
@@ -182,17 +182,18 @@ class DiagonalGaussian(nn.Module):
 
 
 class VectorQuantizer(nn.Module):
-    """Replaces each vector of a map by the nearest of its own (van den Oord et al. 2017).
+    """Replaces each vector of a feature map by the nearest learned vector (van den Oord et al. 2017).
 
-    Its loss is that of equation 3, as a mean over the map: the vectors learn from the encoder, and the encoder's output
-    from the vectors. Gradients of the latents pass straight through to the encoder's output.
+    The loss follows equation 3 and is a mean over the map. One term moves the learned vectors towards the encoder's
+    output, and the other term moves the encoder's output towards the learned vectors. The gradient of the latents is
+    passed unchanged to the encoder's output (straight-through estimator).
 
     Args:
-        num_codes: number of vectors.
+        num_codes: number of learned vectors.
         channels: length of a vector.
         commitment_weight: weight of the encoder's term, beta in equation 3.
-        legacy: whether beta weights the vectors' term instead, by a mistake of VQGAN's first code, which trained the
-            published weights.
+        legacy: whether beta is applied to the vectors' term instead. This was a mistake in the first code of VQGAN,
+            which trained the published weights.
     """
 
     def __init__(self, num_codes: int, channels: int, commitment_weight: float = 0.25, legacy: bool = False) -> None:
@@ -205,25 +206,25 @@ class VectorQuantizer(nn.Module):
         encoded = full_precision(encoded)
         with without_autocast(encoded):
             codes = self._nearest(encoded.detach().movedim(1, -1))
-            chosen = functional.embedding(codes, self.vectors).movedim(-1, 1)
-            learned, committed = (chosen - encoded.detach()).square(), (encoded - chosen.detach()).square()
-            whole, weighted = (committed, learned) if self.legacy else (learned, committed)
-            loss = (whole + self.commitment_weight * weighted).mean((1, 2, 3))
-            return encoded + (chosen - encoded).detach(), loss, codes
+            quantized = functional.embedding(codes, self.vectors).movedim(-1, 1)
+            vector_term, encoder_term = (quantized - encoded.detach()).square(), (encoded - quantized.detach()).square()
+            unweighted, weighted = (encoder_term, vector_term) if self.legacy else (vector_term, encoder_term)
+            loss = (unweighted + self.commitment_weight * weighted).mean((1, 2, 3))
+            return encoded + (quantized - encoded).detach(), loss, codes
 
     def _nearest(self, encoded: Float[Tensor, "n h w z"]) -> Int64[Tensor, "n h w"]:
         vectors = self.vectors.detach()
-        # the squared distance without the length of what is encoded, which is the same for all
+        # squared distances, without the squared norm of the encoder's output, which is equal for all vectors
         return (vectors.square().sum(1) - 2 * encoded @ vectors.T).argmin(-1)
 
 
 def perplexity(usage: Float[Tensor, " k"]) -> Float[Tensor, ""]:
-    """Returns how many vectors a quantizer uses: the exponential of the entropy of their frequencies."""
+    """Computes the effective number of used vectors, the exponential of the entropy of their frequencies."""
     return torch.special.entr(usage).sum().exp()
 
 
 def usage_of(codes: Int64[Tensor, "n h w"], num_codes: int) -> Float[Tensor, " k"]:
-    """Returns the frequency of each vector in a batch."""
+    """Returns the relative frequency of each vector in a batch."""
     flat = codes.flatten()
-    share = torch.full((len(flat),), 1 / len(flat), device=codes.device)
-    return torch.zeros(num_codes, device=codes.device).scatter_add(0, flat, share)
+    weights = torch.full((len(flat),), 1 / len(flat), device=codes.device)
+    return torch.zeros(num_codes, device=codes.device).scatter_add(0, flat, weights)

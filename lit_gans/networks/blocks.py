@@ -1,4 +1,4 @@
-"""Building blocks of the networks: convolutions of three types, normalizations, class conditioning, padding.
+"""Building blocks of the networks: convolutions, normalizations, class conditioning, and padding.
 
 Shapes: N batch, C channels, H and W height and width, F features.
 """
@@ -20,9 +20,9 @@ from lit_gans.common.size import Size, as_size, sides, size_value
 Block = Literal["plain", "grouped", "separable", "inverted_residual"]
 Norm = Literal["none", "batch", "layer", "instance"]
 
-_EXPANSION = 2  # ratio of the channels inside an inverted residual to those at its narrower end
-_SQUEEZE = 8
-_GROUPS = 4  # of a grouped convolution; as many as divide both numbers of channels
+_EXPANSION = 2  # ratio of the channels inside an inverted residual to the channels at its narrower end
+_SQUEEZE = 8  # ratio of the channels inside an inverted residual to the squeezed channels
+_GROUPS = 4  # maximum number of groups of a grouped convolution; the actual number divides both numbers of channels
 
 
 def convolution(
@@ -38,13 +38,14 @@ def convolution(
     """Returns a convolution or a cheaper replacement.
 
     Args:
-        block: `plain`; `grouped`, in 4 groups of channels (Krizhevsky et al. 2012), a quarter of the weights;
-            `separable`, a depthwise and a 1x1 convolution (Howard et al. 2017); `inverted_residual`, a 1x1 expansion, a
-            depthwise convolution, squeeze-and-excitation and a 1x1 projection (Howard et al. 2019).
+        block: type of the convolution. `plain` is a standard convolution. `grouped` has 4 groups of channels and a
+            quarter of the weights (Krizhevsky et al. 2012). `separable` is a depthwise convolution followed by a 1x1
+            convolution (Howard et al. 2017). `inverted_residual` is a 1x1 expansion, a depthwise convolution,
+            squeeze-and-excitation and a 1x1 projection (Howard et al. 2019).
         channels_in, channels_out: number of input and output channels.
         kernel_size, stride, padding: settings of the spatial convolution.
         bias: whether the last convolution has a bias.
-        transposed: whether the spatial convolution is transposed, which enlarges the map.
+        transposed: whether the spatial convolution is transposed, to upsample the feature map.
     """
     spatial: Any = nn.ConvTranspose2d if transposed else nn.Conv2d
     if block in ("plain", "grouped"):
@@ -62,11 +63,11 @@ def convolution(
 
 
 class UpsampledConv2d(nn.Conv2d):
-    """A 3x3 convolution of the map that nearest-neighbor upsampling by 2 gives, without making that map.
+    """Nearest-neighbor upsampling by 2 followed by a 3x3 convolution, computed without the upsampled feature map.
 
-    Four neighboring outputs see the same 2x2 pixels of the small map, so that a transposed convolution by a 4x4 kernel
-    gives the same with 4 products each instead of 9 (Karras et al. 2018, "Progressive Growing of GANs", whose code
-    fuses them likewise). Sums are in another order, so that results differ by rounding.
+    Both together are equal to one transposed convolution with a 4x4 kernel. It needs 4 instead of 9 products per
+    output, because each output depends on only 2x2 input pixels. The code of Karras et al. (2018), "Progressive Growing
+    of GANs", fuses them in the same way. Results differ by rounding, because the order of summation differs.
     """
 
     def __init__(self, channels_in: int, channels_out: int, bias: bool = True) -> None:
@@ -78,9 +79,9 @@ class UpsampledConv2d(nn.Conv2d):
 
 
 class PooledConv2d(nn.Conv2d):
-    """A 3x3 convolution and 2x2 average pooling of a map with even height and width, as one 4x4 convolution.
+    """3x3 convolution followed by 2x2 average pooling, computed as one 4x4 convolution with stride 2.
 
-    That takes 16 products for each output instead of 36; see `UpsampledConv2d`.
+    This needs 16 instead of 36 products per output, see `UpsampledConv2d`. The height and width must be even.
     """
 
     def __init__(self, channels_in: int, channels_out: int) -> None:
@@ -91,19 +92,20 @@ class PooledConv2d(nn.Conv2d):
 
 
 def _widened(weight: Float[Tensor, "o i 3 3"]) -> Float[Tensor, "o i 4 4"]:
-    """Returns the sum of a kernel at the four positions inside a kernel that is one pixel larger."""
+    """Returns the sum of the four placements of a kernel inside a kernel that is one pixel larger."""
     rows = functional.pad(weight, (0, 0, 1, 0)) + functional.pad(weight, (0, 0, 0, 1))
     return functional.pad(rows, (1, 0)) + functional.pad(rows, (0, 1))
 
 
 def draw_weights(network: nn.Module, zero_biases: bool = True) -> None:
-    """Draws the weights of all convolutions from N(0, 0.02) and the scales of all norms from N(1, 0.02), as pix2pix and
-    CycleGAN do (Isola et al. 2017, Zhu et al. 2017).
+    """Initializes a network as in pix2pix and CycleGAN (Isola et al. 2017, Zhu et al. 2017).
+
+    It samples the weights of all convolutions from N(0, 0.02), and the scales of all normalizations from N(1, 0.02).
 
     Args:
-        network: network whose convolutions and norms are initialized.
-        zero_biases: whether the biases of the convolutions are set to 0, as both authors do, or keep PyTorch's uniform
-            initialization.
+        network: network whose convolutions and normalizations are initialized.
+        zero_biases: whether to set the biases of the convolutions to 0, as in both papers' code. If False, they keep
+            PyTorch's uniform initialization.
     """
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
@@ -111,7 +113,7 @@ def draw_weights(network: nn.Module, zero_biases: bool = True) -> None:
             if zero_biases and layer.bias is not None:
                 nn.init.zeros_(layer.bias)
         elif isinstance(layer, nn.BatchNorm2d | nn.InstanceNorm2d | nn.GroupNorm) and layer.affine:
-            nn.init.normal_(layer.weight, 1.0, 0.02)  # shifts are 0
+            nn.init.normal_(layer.weight, 1.0, 0.02)  # shifts are already 0
 
 
 class Residual(nn.Module):
@@ -126,17 +128,18 @@ class Residual(nn.Module):
 
 
 def is_cheap(layer: nn.Module) -> TypeGuard[nn.Conv2d | nn.ConvTranspose2d]:
-    """Whether a convolution is grouped or 1x1, with a fan-in too small for a fixed standard deviation of weights."""
+    """Whether a layer is a grouped or 1x1 convolution, whose fan-in is too small for a fixed standard deviation."""
     return isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) and (layer.groups > 1 or layer.kernel_size == (1, 1))
 
 
 def normalization(norm: Norm, channels: int, affine: bool = True) -> nn.Module:
-    """Returns the normalization of a map: over the batch, each image (`layer`) or each channel (`instance`).
+    """Returns a normalization layer for feature maps.
 
     Args:
-        norm: type of the normalization.
-        channels: number of channels of the map.
-        affine: whether `instance` has a scale and a shift for each channel; `batch` and `layer` always have them.
+        norm: type of normalization. `batch` normalizes each channel over the batch, `layer` normalizes each image, and
+            `instance` normalizes each channel of each image.
+        channels: number of channels of the feature map.
+        affine: whether `instance` has a scale and a shift for each channel. `batch` and `layer` always have them.
     """
     layers: dict[str, Any] = {
         "none": nn.Identity,
@@ -150,9 +153,9 @@ def normalization(norm: Norm, channels: int, affine: bool = True) -> nn.Module:
 def class_embedding(num_classes: int, latent_dim: int) -> nn.Embedding:
     """Returns the class embedding (K, Z) that a generator concatenates with its latents.
 
-    Embeddings start with a norm of about 1, as the one-hot vectors of conditional GANs (Mirza and Osindero 2014). With
-    PyTorch's N(0, 1), they would be as large as the latents, and the generator would learn to ignore the latents and
-    generate a single image for each class.
+    Embeddings are initialized with a norm of about 1, like the one-hot vectors of conditional GANs (Mirza and Osindero
+    2014). With PyTorch's N(0, 1), they would be as large as the latents. The generator would then learn to ignore the
+    latents, and generate a single image for each class.
     """
     embedding = nn.Embedding(num_classes, latent_dim)
     with torch.no_grad():
@@ -161,7 +164,7 @@ def class_embedding(num_classes: int, latent_dim: int) -> nn.Embedding:
 
 
 class ConditionalBatchNorm2d(nn.Module):
-    """Batch norm with a scale and shift for each class (de Vries et al. 2017)."""
+    """Batch normalization with a separate scale and shift for each class (de Vries et al. 2017)."""
 
     def __init__(self, channels: int, num_classes: int) -> None:
         super().__init__()
@@ -176,12 +179,14 @@ class ConditionalBatchNorm2d(nn.Module):
 
 
 class ScoreHead(nn.Linear):
-    """Maps features (N, F) to logits (N,); with classes, adds a projection of the features on the class embedding
-    (Miyato and Koyama 2018, equation 8).
+    """Maps features (N, F) to logits (N,).
+
+    If there are classes, it adds the projection of the features onto the class embedding (Miyato and Koyama 2018,
+    equation 8).
 
     Args:
         features: F.
-        num_classes: number of classes; 0 for an unconditional network.
+        num_classes: number of classes. 0 means an unconditional network.
     """
 
     def __init__(self, features: int, num_classes: int = 0) -> None:
@@ -191,20 +196,20 @@ class ScoreHead(nn.Linear):
             nn.init.normal_(self.projection.weight, 0.0, 0.02)
 
     def forward(self, features: Float[Tensor, "n f"], labels: Int64[Tensor, " n"] | None = None) -> Float[Tensor, " n"]:
-        scores = super().forward(features).sum(1)  # not a view, which FSDP would not track
+        scores = super().forward(features).sum(1)  # `squeeze` would return a view, which FSDP does not track
         if self.projection is None:
             return scores
         return scores + (self.projection(labels) * features).sum(1)
 
 
 def coarsest_map(image_size: Size, network: str) -> tuple[tuple[int, int], int]:
-    """Returns height and width of the coarsest map of a network, and how often it is doubled to the size of the images.
+    """Returns the height and width of the lowest-resolution feature map, and the number of times that it is doubled.
 
-    Its shorter side has 4 to 7 pixels: images of 64 pixels have a 4x4 map that is doubled four times, those of 96 a 6x6
-    map, and images 96 high and 160 wide a map 6 high and 10 wide.
+    The shorter side of this map has 4 to 7 pixels. For example, images of 64x64 pixels have a 4x4 map that is doubled
+    four times. Images of 96x96 pixels have a 6x6 map, and images that are 96 high and 160 wide have a 6x10 map.
 
     Raises:
-        RefusedInput: the images are smaller than 16 pixels, or doubling cannot give their size.
+        RefusedInput: if the images are smaller than 16 pixels, or doubling such a map cannot produce their size.
     """
     height, width = sides(image_size)
     step = _step(min(height, width))
@@ -212,19 +217,19 @@ def coarsest_map(image_size: Size, network: str) -> tuple[tuple[int, int], int]:
         points = "; points need network=mlp" if image_size == 1 else ""
         raise RefusedInput(
             f"image_size={size_value(image_size)}: the {network} networks double a map whose shorter side has 4 to 7"
-            f" pixels, as for 16, 20, 24, 28, 32, 40, 48, 56, 64 and so on; the nearest size is"
+            f" pixels, which gives 16, 20, 24, 28, 32, 40, 48, 56, 64 and so on; the nearest size is"
             f" {size_value(_nearest_size(height, width))}{points}."
         )
     return (height // step, width // step), step.bit_length() - 1
 
 
 def _step(shorter: int) -> int:
-    """Returns the power of two of which the shorter side of an image has 4 to 7."""
+    """Returns the power of two by which the shorter side must be divided to get 4 to 7 pixels."""
     return 1 << max(0, (shorter // 4).bit_length() - 1)
 
 
 def _nearest_size(height: int, width: int) -> Size:
-    """Returns the nearest size that doubling gives; the shorter side comes first, the longer one follows its step."""
+    """Returns the nearest supported size. The longer side is rounded to a multiple of the shorter side's step."""
     step = _step(min(height, width))
     shorter = max(16, round(min(height, width) / step) * step)
     step = _step(shorter)
@@ -232,26 +237,26 @@ def _nearest_size(height: int, width: int) -> Size:
 
 
 def multiple_of(side: int, multiple: int) -> int:
-    """Returns the smallest multiple that is not less than a length."""
+    """Rounds a length up to a multiple of a number."""
     return -(-side // multiple) * multiple
 
 
 def padded(images: Float[Tensor, "n c h w"], multiple: int) -> Float[Tensor, "n c h2 w2"]:
-    """Pads images at the bottom and on the right to multiples of a number of pixels, by reflection.
+    """Pads images by reflection at the bottom and on the right, so that both sides are multiples of `multiple`.
 
-    Unlike `torch.nn.functional.pad`, which reflects once, it pads small images by more than their size.
+    Unlike `torch.nn.functional.pad`, which reflects only once, it can pad small images by more than their size.
     """
     for axis in (-2, -1):
         side = images.shape[axis]
-        wanted = multiple_of(side, multiple)
-        if wanted != side:
-            there = torch.arange(wanted, device=images.device) % max(1, 2 * (side - 1))
-            images = images.index_select(axis, torch.where(there < side, there, 2 * (side - 1) - there))
+        padded_side = multiple_of(side, multiple)
+        if padded_side != side:
+            index = torch.arange(padded_side, device=images.device) % max(1, 2 * (side - 1))
+            images = images.index_select(axis, torch.where(index < side, index, 2 * (side - 1) - index))
     return images
 
 
 def cut(images: Float[Tensor, "n c h2 w2"], like: Float[Tensor, "n a h w"]) -> Float[Tensor, "n c h w"]:
-    """Cuts what was made of padded images to the height and width that they had before."""
+    """Crops the outputs for padded images to the height and width of the unpadded images `like`."""
     if images.shape[-2:] == like.shape[-2:]:
         return images
     return images[..., : like.shape[-2], : like.shape[-1]]

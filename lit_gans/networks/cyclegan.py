@@ -1,4 +1,4 @@
-"""CycleGAN's generators (Zhu et al. 2017, section 7.2): the residual networks of Johnson et al. 2016.
+"""Generators of CycleGAN (Zhu et al. 2017, section 7.2), which are the residual networks of Johnson et al. (2016).
 
 Shapes: N batch, A and C channels, H and W height and width.
 """
@@ -13,33 +13,33 @@ from torch import Tensor, nn
 from lit_gans.common.size import Size, sides
 from lit_gans.networks.blocks import Norm, Residual, cut, draw_weights, normalization, padded
 
-_HALVED = 4  # by two convolutions with stride 2
-_SMALLEST = 2  # pixels of the coarsest map, which its convolutions reflect
-_LARGE = 256  # pixels of images that get 9 blocks instead of 6
+_DOWNSAMPLING = 4  # factor of the two convolutions with stride 2
+_SMALLEST = 2  # minimum size of the lowest-resolution feature map, required by reflection padding
+_LARGE = 256  # minimum size in pixels of images for which generators have 9 blocks instead of 6
 
 
 class ResidualTranslator(nn.Module):
     """Maps images (N, A, H, W) of any size in [-1, 1] to images (N, C, H, W) in [-1, 1].
 
-    Sides that are no multiples of 4 are padded by reflection, and the output is cut.
+    If the height or width is not a multiple of 4, the image is padded by reflection, and the output is cropped.
 
     Args:
         input_channels: A.
         channels: C.
-        width: channels of the finest map; the next two have 2 and 4 x width.
+        width: number of channels of the highest-resolution feature map. The next two maps have 2 and 4 x width.
         blocks: number of residual blocks.
-        norm: normalization after every convolution but the last; `instance` has no scale and shift, as in the paper's
-            code.
+        norm: type of normalization after every convolution except the last. `instance` has no scale and shift, as in
+            the paper's code.
     """
 
     def __init__(
         self, input_channels: int, channels: int, width: int = 64, blocks: int = 9, norm: Norm = "instance"
     ) -> None:
         super().__init__()
-        bias = norm != "batch" and norm != "instance"  # which cancel it
+        bias = norm != "batch" and norm != "instance"  # these normalizations cancel the bias
 
         def convolution(before: int, after: int, size: int, stride: int = 1) -> list[nn.Module]:
-            # zeros where the map is halved, as in the paper's code
+            # convolutions with stride 2 use zero padding, as in the paper's code
             mode: Literal["reflect", "zeros"] = "reflect" if stride == 1 else "zeros"
             layer = nn.Conv2d(before, after, size, stride, size // 2, bias=bias, padding_mode=mode)
             return [layer, normalization(norm, after, affine=False)]
@@ -58,15 +58,15 @@ class ResidualTranslator(nn.Module):
         draw_weights(self)
 
     def forward(self, images: Float[Tensor, "n a h w"]) -> Float[Tensor, "n c h w"]:
-        small = min(images.shape[-2:]) <= _HALVED * (_SMALLEST - 1)
-        return cut(self.layers(padded(images, _SMALLEST * _HALVED if small else _HALVED)), images)
+        small = min(images.shape[-2:]) <= _DOWNSAMPLING * (_SMALLEST - 1)
+        return cut(self.layers(padded(images, _SMALLEST * _DOWNSAMPLING if small else _DOWNSAMPLING)), images)
 
 
 class BothWays(nn.Module):
-    """Two translators, of images of a domain A to a domain B and back.
+    """Pair of generators that translate images from domain A to domain B, and from B to A.
 
     Args:
-        a_to_b, b_to_a: the translators.
+        a_to_b, b_to_a: the two generators.
     """
 
     def __init__(self, a_to_b: nn.Module, b_to_a: nn.Module) -> None:
@@ -76,11 +76,11 @@ class BothWays(nn.Module):
     def forward(
         self, a: Float[Tensor, "n c h w"] | None = None, b: Float[Tensor, "n c h w"] | None = None
     ) -> tuple[Float[Tensor, "n c h w"], ...]:
-        """Returns translations of the images of A, then of those of B, where they are given."""
-        given = (self.a_to_b, a), (self.b_to_a, b)
-        return tuple(network(images) for network, images in given if images is not None)
+        """Returns the translations of the images of A to B and of the images of B to A; skips images that are None."""
+        pairs = (self.a_to_b, a), (self.b_to_a, b)
+        return tuple(network(images) for network, images in pairs if images is not None)
 
 
 def default_blocks(image_size: Size) -> int:
-    """Returns the number of residual blocks for images of a size: 9 from 256 pixels on, otherwise 6."""
+    """Returns the default number of residual blocks: 9 for images of at least 256 pixels, otherwise 6."""
     return 9 if max(sides(image_size)) >= _LARGE else 6

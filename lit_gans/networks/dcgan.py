@@ -1,4 +1,6 @@
-"""DCGAN's convolutional networks (Radford et al. 2016), from a 4x4 map, or a larger one for other sizes and rectangles.
+"""Convolutional networks of DCGAN (Radford et al. 2016).
+
+The lowest-resolution feature map is 4x4. It is larger for rectangles and for sizes that are no power of two.
 
 Shapes: N batch, Z latent size, C image channels, H and W height and width.
 """
@@ -23,17 +25,19 @@ from lit_gans.networks.blocks import (
     normalization,
 )
 
-_WIDEST = 8  # limits layers to 8 x width, as in the paper at 64x64
+_WIDEST = 8  # limits the channels of a layer to 8 x width, as in the paper for 64x64 images
 
 
 def _widths(doublings: int, width: int) -> list[int]:
-    """Returns the channels of each feature map, from the finest to the coarsest."""
+    """Returns the number of channels of each feature map, from the highest to the lowest resolution."""
     return [width * min(2**scale, _WIDEST) for scale in range(doublings)]
 
 
 def initialize(network: nn.Module) -> None:
-    """Draws weights from N(0, 0.02) as in the paper (section 4) and batch-norm scales from N(1, 0.02). Depthwise and
-    1x1 convolutions are initialized as in He et al. (2015), since 0.02 is too small for their few inputs.
+    """Initializes weights from N(0, 0.02) as in the paper (section 4), and batch norm scales from N(1, 0.02).
+
+    Grouped and 1x1 convolutions are initialized as in He et al. (2015), because a standard deviation of 0.02 is too
+    small for their small fan-in.
     """
     for layer in network.modules():
         if is_cheap(layer):
@@ -47,8 +51,8 @@ def initialize(network: nn.Module) -> None:
             nn.init.zeros_(parameter)
 
 
-def _norm(channels: int, wanted: bool) -> list[nn.Module]:
-    return [nn.BatchNorm2d(channels)] if wanted else []
+def _norm(channels: int, enabled: bool) -> list[nn.Module]:
+    return [nn.BatchNorm2d(channels)] if enabled else []
 
 
 class DCGANGenerator(nn.Module):
@@ -58,13 +62,14 @@ class DCGANGenerator(nn.Module):
         latent_dim: Z.
         channels: C.
         image_size: H and W, see `coarsest_map`.
-        width: channels of the last hidden map; each coarser map has twice as many, up to 8 x width.
+        width: number of channels of the last hidden map. Each lower resolution has twice as many, up to 8 x width.
         bias: whether convolutions before a batch norm have biases, which the batch norm cancels.
-        dense_stem: whether to add a dense layer Z -> Z before the first convolution.
-        single_norm: whether the only batch norm is that of the second finest map, instead of one for each hidden map.
-        block: type of the convolutions between two maps.
-        num_classes: number of classes, concatenated with the latent as an embedding of size Z; 0 for an unconditional
-            network.
+        dense_stem: whether to add a linear layer Z -> Z before the first convolution.
+        single_norm: whether to use a single batch norm at the second-highest resolution, instead of one for each
+            hidden map.
+        block: type of the convolutions between two feature maps.
+        num_classes: number of classes. An embedding of size Z is concatenated with the latents. 0 means an
+            unconditional network.
     """
 
     def __init__(
@@ -103,17 +108,19 @@ class DCGANGenerator(nn.Module):
 
 
 class DCGANDiscriminator(nn.Module):
-    """Maps images (N, C, H, W) to logits (N,) by 4x4 convolutions of stride 2 and one dense layer.
+    """Maps images (N, C, H, W) to logits (N,) by 4x4 convolutions of stride 2 and one linear layer.
 
     Args:
         channels: C.
         image_size: H and W, see `coarsest_map`.
-        width: channels of the first map; each coarser map has twice as many, up to 8 x width.
+        width: number of channels of the first feature map. Each lower resolution has twice as many, up to 8 x width.
         bias: whether convolutions before a batch norm have biases, which the batch norm cancels.
-        norm: normalization after every convolution but the first.
-        top_width: channels of one further convolution of stride 2 before the dense layer; 0 for none.
-        block: type of the convolutions after the first.
-        num_classes: number of classes, included by a projection of the features; 0 for an unconditional network.
+        norm: type of normalization after every convolution except the first.
+        top_width: number of channels of an additional convolution of stride 2 before the linear layer. 0 adds no
+            convolution.
+        block: type of all convolutions except the first.
+        num_classes: number of classes. The logits include a projection of the features onto the class embedding. 0
+            means an unconditional network.
     """
 
     def __init__(
@@ -135,8 +142,8 @@ class DCGANDiscriminator(nn.Module):
             layers += [convolution(block, narrow, wide, 4, 2, 1, bias or norm != "batch")]
             layers += [normalization(norm, wide), nn.LeakyReLU(0.2, inplace=True)]
         self.layers = nn.Sequential(*layers)
-        places = math.prod(side // (2 if top_width else 1) for side in coarsest)
-        self.head = ScoreHead(widths[-1] * places, num_classes)
+        num_positions = math.prod(side // (2 if top_width else 1) for side in coarsest)
+        self.head = ScoreHead(widths[-1] * num_positions, num_classes)
         initialize(self)
 
     def forward(

@@ -1,7 +1,7 @@
-"""FastGAN's generator (Liu, Zhu, Song and Elgammal 2021, "Towards Faster and Stabilized GAN Training for High-fidelity
-Few-shot Image Synthesis", section 3.1) as the authors of Projected GAN changed it (Sauer et al. 2021).
+"""Generator of FastGAN (Liu, Zhu, Song and Elgammal 2021, "Towards Faster and Stabilized GAN Training for High-fidelity
+Few-shot Image Synthesis", section 3.1), as modified by the authors of Projected GAN (Sauer et al. 2021).
 
-Shapes: N batch, Z latent size, C image channels, K and L channels of maps, H and W height and width.
+Shapes: N batch, Z latent size, C image channels, K and L channels of feature maps, H and W height and width.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from lit_gans.common.size import Size
 from lit_gans.networks.blocks import UpsampledConv2d, coarsest_map
 from lit_gans.networks.spectral import spectrally_normalized
 
-_COARSEST = 2048  # channels of the coarsest map
-_EXCITED = 4  # maps: those of 64, 128, 256 and 512 pixels, each by the map that is 16 times coarser
+_COARSEST = 2048  # number of channels of the lowest-resolution feature map
+_EXCITED = 4  # the maps of 64, 128, 256 and 512 pixels are excited, each by the map at 1/16 of its resolution
 _EPS = 1e-8
 
 
 class SkipLayerExcitation(nn.Module):
-    """Multiplies the channels of a fine map by numbers from 0 to 1 that a coarse map gives (Liu et al., figure 3)."""
+    """Scales the channels of a feature map by weights in [0, 1] from a lower-resolution map (Liu et al., figure 3)."""
 
     def __init__(self, coarse: int, fine: int) -> None:
         super().__init__()
@@ -35,12 +35,12 @@ class SkipLayerExcitation(nn.Module):
 
 
 class GatedConvolution(nn.Module):
-    """A convolution to twice as many channels, batch norm and a gated linear unit.
+    """Convolution followed by batch norm and a gated linear unit.
 
     Args:
-        convolution: convolution to 2 x `channels`.
-        channels: number of output channels.
-        noisy: whether noise is added to the convolution's output, with one learned weight that starts at 0.
+        convolution: convolution with 2 x `channels` output channels.
+        channels: number of output channels of the gated linear unit.
+        noisy: whether to add noise to the convolution's output, scaled by a learned scalar that is initialized to 0.
     """
 
     def __init__(self, convolution: nn.Module, channels: int, noisy: bool = False) -> None:
@@ -58,19 +58,21 @@ class GatedConvolution(nn.Module):
 
 
 class FastGANGenerator(nn.Module):
-    """Maps latents (N, Z) to images (N, C, H, W), which are not bounded: gated convolutions, and skip-layer excitation.
+    """Maps latents (N, Z) to unbounded images (N, C, H, W) by gated convolutions with skip-layer excitation.
 
-    The network is that of Projected GAN's code: latents of length sqrt(Z), two convolutions for each map, spectral norm
-    on every convolution, no tanh. A map excites the map that is doubled four times more. That code begins at 128
-    pixels; here, in images below 64 pixels, the coarsest map excites the finest.
+    The network follows Projected GAN's code. Latents are normalized to the length sqrt(Z), and each feature map has two
+    convolutions. Every convolution has spectral norm, and there is no tanh. Each map excites the map that has 16 times
+    its resolution. The authors' code supports images of at least 128 pixels. For images below 64 pixels, this class
+    uses the lowest-resolution map to excite the highest-resolution map.
 
     Args:
         latent_dim: Z.
         channels: C.
         image_size: H and W, see `coarsest_map`.
-        width: channels of the finest map; `None` for so many that the coarsest has 2048.
-        lite: whether each map has one convolution, as the authors' `fastgan_lite`.
-        noise: whether noise is added after the convolutions of all maps but the coarsest.
+        width: number of channels of the highest-resolution map. With `None`, the lowest-resolution map has 2048
+            channels.
+        lite: whether each feature map has one convolution instead of two, as in the authors' `fastgan_lite`.
+        noise: whether to add noise after all convolutions, except at the lowest resolution.
     """
 
     def __init__(
@@ -84,16 +86,16 @@ class FastGANGenerator(nn.Module):
     ) -> None:
         super().__init__()
         coarsest, doublings = coarsest_map(image_size, "fastgan")
-        halvings = [scale - (scale > 3) for scale in range(doublings + 1)]  # 32x32 and 64x64 are equally wide
+        halvings = [scale - (scale > 3) for scale in range(doublings + 1)]  # 32x32 and 64x64 have equal widths
         finest = width or max(1, _COARSEST >> halvings[-1])
-        widths = [finest << (halvings[-1] - each) for each in halvings]
+        widths = [finest << (halvings[-1] - halved) for halved in halvings]
         first = nn.ConvTranspose2d(latent_dim, 2 * widths[0], coarsest, bias=False)
         self.maps = nn.ModuleList([nn.ModuleList([GatedConvolution(first, widths[0])])])
         for wide, narrow in pairwise(widths):
             convolutions: list[nn.Module] = [UpsampledConv2d(wide, 2 * narrow, bias=False)]
             if not lite:
                 convolutions += [nn.Conv2d(narrow, 2 * narrow, 3, padding=1, bias=False)]
-            self.maps.append(nn.ModuleList(GatedConvolution(each, narrow, noise) for each in convolutions))
+            self.maps.append(nn.ModuleList(GatedConvolution(layer, narrow, noise) for layer in convolutions))
         self.apart = min(4, doublings)
         fine = widths[self.apart : self.apart + _EXCITED]
         self.excitations = nn.ModuleList(map(SkipLayerExcitation, widths, fine))
@@ -108,16 +110,16 @@ class FastGANGenerator(nn.Module):
 
         Args:
             latents: standard normal latents.
-            noise: standard normal numbers, one tensor (N, *shape) for each of `noise_shapes`. An empty sequence leaves
-                the noise out.
+            noise: standard normal numbers, one tensor (N, *shape) for each shape in `noise_shapes`. An empty sequence
+                disables the noise.
         """
         latents = latents * (latents.square().mean(1, keepdim=True) + _EPS).rsqrt()
-        maps, drawn = [latents[:, :, None, None]], iter(noise)
+        maps, noises = [latents[:, :, None, None]], iter(noise)
         for index, layers in enumerate(self.maps):
-            made = maps[-1]
+            features = maps[-1]
             for layer in layers.children():
-                made = layer(made, next(drawn, None) if index else None)
+                features = layer(features, next(noises, None) if index else None)
             if self.apart <= index < self.apart + _EXCITED:
-                made = self.excitations[index - self.apart](maps[index - self.apart + 1], made)
-            maps.append(made)
+                features = self.excitations[index - self.apart](maps[index - self.apart + 1], features)
+            maps.append(features)
         return self.to_image(maps[-1])

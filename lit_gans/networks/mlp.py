@@ -1,5 +1,6 @@
-"""Dense networks (Goodfellow et al. 2014), for images and points; a point in the plane is an image with 2 channels and
-one pixel.
+"""Fully connected networks (Goodfellow et al. 2014) for images and points.
+
+A point in the plane is an image with 2 channels and one pixel.
 
 Shapes: N batch, Z latent size, C image channels, H and W height and width.
 """
@@ -24,10 +25,10 @@ class MLPGenerator(nn.Module):
         latent_dim: Z.
         channels: C.
         image_size: H and W.
-        width: units of a hidden layer.
-        depth: hidden layers.
-        num_classes: number of classes, concatenated with the latent as an embedding of size Z; 0 for an unconditional
-            network.
+        width: number of units per hidden layer.
+        depth: number of hidden layers.
+        num_classes: number of classes. An embedding of size Z is concatenated with the latents. 0 means an
+            unconditional network.
     """
 
     def __init__(
@@ -63,14 +64,14 @@ class MLPDiscriminator(nn.Module):
     Args:
         channels: C.
         image_size: H and W.
-        width: units of a hidden layer.
-        depth: hidden layers.
-        norm: `none` or `layer`, after each hidden layer.
-        num_classes: number of classes, included by a projection of the last hidden layer; 0 for an unconditional
-            network.
+        width: number of units per hidden layer.
+        depth: number of hidden layers.
+        norm: type of normalization after each hidden layer, `none` or `layer`.
+        num_classes: number of classes. The logits include a projection of the last hidden layer onto the class
+            embedding. 0 means an unconditional network.
 
     Raises:
-        RefusedInput: `norm` has another value.
+        RefusedInput: if `norm` has any other value.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class MLPDiscriminator(nn.Module):
     ) -> None:
         super().__init__()
         if norm not in ("none", "layer"):
-            raise RefusedInput(f"norm={norm}: the mlp networks have the norms none and layer.")
+            raise RefusedInput(f"norm={norm}: the mlp networks only support norm=none and norm=layer.")
         layers: list[nn.Module] = [nn.Flatten()]
         sizes = [math.prod((channels, *sides(image_size)))] + [width] * depth
         for size_in, size_out in pairwise(sizes):

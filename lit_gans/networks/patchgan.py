@@ -1,4 +1,4 @@
-"""pix2pix's discriminator (Isola et al. 2017, section 6.1.2), which classifies every patch of an image separately."""
+"""Discriminator of pix2pix (Isola et al. 2017, section 6.1.2), which classifies each patch of an image separately."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size, sides, size_value
 from lit_gans.networks.blocks import Norm, draw_weights, normalization
 
-_WIDEST = 8
+_WIDEST = 8  # limits the channels of a feature map to 8 x width
 
 
 class PatchGAN(nn.Module):
-    """Maps images (N, C, H, W), and inputs (N, A, H, W) that they translate, to logits (N, P, Q).
+    """Maps images (N, C, H, W), and optionally their input images (N, A, H, W), to a map of logits (N, P, Q).
 
     Args:
-        input_channels: A; 0 for a discriminator that sees the images alone.
+        input_channels: A. 0 means that the discriminator does not receive input images.
         channels: C.
         image_size: H and W.
-        width: channels of the first map; each further map has twice as many, up to 8 x width.
+        width: number of channels of the first feature map. Each following map has twice as many, up to 8 x width.
         depth: number of convolutions with stride 2.
-        norm: normalization after every convolution but the first and the last.
+        norm: type of normalization after every convolution except the first and the last.
         affine: whether the norm `instance` has a scale and a shift for each channel.
-        zero_biases: whether biases start at 0, as in pix2pix and CycleGAN, or keep PyTorch's uniform initialization.
+        zero_biases: whether to initialize biases to 0, as in pix2pix and CycleGAN. If False, they keep PyTorch's
+            uniform initialization.
 
     Raises:
-        RefusedInput: the image is too small for `depth`.
+        RefusedInput: if the images are too small for `depth`.
     """
 
     def __init__(
@@ -44,7 +45,9 @@ class PatchGAN(nn.Module):
         super().__init__()
         if min(sides(image_size)) // 2**depth < 3:
             size = size_value(image_size)
-            raise RefusedInput(f"patch_depth={depth}: an image of {size} pixels is too small; use a smaller one.")
+            raise RefusedInput(
+                f"patch_depth={depth}: an image of {size} pixels is too small; use a smaller patch_depth."
+            )
         bias = norm != "batch" and norm != "instance"
         widths = [width * min(2**scale, _WIDEST) for scale in range(depth + 1)]
         layers: list[nn.Module] = [
@@ -59,4 +62,5 @@ class PatchGAN(nn.Module):
         draw_weights(self, zero_biases)
 
     def forward(self, images: Float[Tensor, "n c h w"], *inputs: Float[Tensor, "n a h w"]) -> Float[Tensor, "n p q"]:
-        return self.layers(torch.cat([*inputs, images], 1)).mean(1)  # not a view, which FSDP would not track
+        # `squeeze` would return a view, which FSDP does not track
+        return self.layers(torch.cat([*inputs, images], 1)).mean(1)

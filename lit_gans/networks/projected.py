@@ -1,6 +1,8 @@
-"""Discriminators of features: Sauer, Chitta, Mueller and Geiger 2021, "Projected GANs Converge Faster", section 3.2.
+"""Discriminators on pretrained features: Sauer, Chitta, Mueller and Geiger 2021, "Projected GANs Converge Faster",
+section 3.2.
 
-Shapes: N batch, C image channels, K and L channels of maps, H and W height and width, P and Q positions of scores.
+Shapes: N batch, C image channels, K and L channels of feature maps, H and W height and width, P and Q height and width
+of a map of logits.
 """
 
 from __future__ import annotations
@@ -20,15 +22,17 @@ Maps = list[Float[Tensor, "n _ _ _"]]
 
 
 class Projections(nn.Module):
-    """Mixes the channels of feature maps by random 1x1 convolutions, then their scales by upsampling and random 1x1
-    convolutions, from the coarsest map to the finest (Sauer et al., section 3.2). None of it is ever trained.
+    """Random projections that mix first the channels and then the scales of feature maps (Sauer et al., section 3.2).
 
-    The paper has 3x3 convolutions in the second step. The authors' code, which made the paper's figures and is followed
-    here, has 1x1 convolutions, bilinear upsampling with aligned corners, and PyTorch's initialization.
+    Channels are mixed by random 1x1 convolutions. Scales are mixed from the lowest to the highest resolution, by
+    upsampling and random 1x1 convolutions. All convolutions are frozen.
+
+    In the paper, the second step has 3x3 convolutions. This class follows the authors' code, which produced the paper's
+    results. It has 1x1 convolutions, bilinear upsampling with aligned corners, and PyTorch's initialization.
 
     Args:
-        channels: channels of the feature maps, the finest first.
-        width: channels of the finest projected map.
+        channels: number of channels of each feature map, from the highest resolution to the lowest.
+        width: number of channels of the highest-resolution projected map.
     """
 
     def __init__(self, channels: Sequence[int], width: int) -> None:
@@ -39,23 +43,26 @@ class Projections(nn.Module):
         self.requires_grad_(False)
 
     def forward(self, maps: Maps) -> Maps:
-        """Returns the projected maps, the finest first, each as high and wide as twice the feature map."""
-        sizes = [[2 * side for side in maps[0].shape[2:]], *([*each.shape[2:]] for each in maps[:-1])]
-        found: Maps = []
+        """Returns the projected maps, the highest resolution first, each upsampled by 2 relative to its feature map."""
+        sizes = [[2 * side for side in maps[0].shape[2:]], *([*features.shape[2:]] for features in maps[:-1])]
+        projected: Maps = []
         from_the_finest = list(zip(maps, self.of_channels, self.of_scales, sizes, strict=True))
         for features, channels, scales, size in reversed(from_the_finest):
-            mixed = channels(features) + found[-1] if found else channels(features)
-            found.append(scales(functional.interpolate(mixed, size, mode="bilinear", align_corners=True)))
-        return found[::-1]
+            mixed = channels(features) + projected[-1] if projected else channels(features)
+            projected.append(scales(functional.interpolate(mixed, size, mode="bilinear", align_corners=True)))
+        return projected[::-1]
 
 
 class Head(nn.Module):
-    """Maps a projected map to logits (N, P, Q) by 4x4 convolutions of stride 2 down to 8 pixels, and one of stride 1.
+    """Maps a projected map to a map of logits (N, P, Q).
+
+    4x4 convolutions of stride 2 reduce the map until its shorter side has at most 8 pixels. A convolution of stride 1
+    then returns the logits.
 
     Args:
-        channels: channels of the projected map.
-        height, width: its size.
-        widths: channels after each convolution of stride 2; the last is that of all further ones.
+        channels: number of channels of the projected map.
+        height, width: size of the projected map.
+        widths: number of output channels of each convolution of stride 2. Any further convolutions use the last number.
     """
 
     def __init__(self, channels: int, height: int, width: int, widths: Sequence[int]) -> None:
@@ -69,18 +76,19 @@ class Head(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Conv2d(channels, 1, (min(height, 4), min(width, 4)), bias=False))
 
     def forward(self, features: Float[Tensor, "n k h w"]) -> Float[Tensor, "n p q"]:
-        return self.layers(features).sum(1)  # not a view, which FSDP would not track
+        return self.layers(features).sum(1)  # `squeeze` would return a view, which FSDP does not track
 
 
 class ProjectedDiscriminator(nn.Module):
-    """Maps images (N, C, H, W) in [-1, 1] to the logits (N, P, Q) of four discriminators, the finest map first.
+    """Maps images (N, C, H, W) in [-1, 1] to the logits (N, P, Q) of four discriminators, highest resolution first.
 
     Args:
-        features: maps of images, the finest first, which are no part of this module.
-        channels: channels of these maps.
+        features: function that returns the feature maps of images, from the highest resolution to the lowest. It is not
+            a submodule of this module.
+        channels: number of channels of each feature map.
         image_size: H and W.
-        feature_size: pixels to which the shorter side of smaller images is enlarged.
-        width: channels of the finest projected map.
+        feature_size: size in pixels to which the shorter side of smaller images is enlarged.
+        width: number of channels of the highest-resolution projected map.
     """
 
     def __init__(
@@ -108,4 +116,5 @@ class ProjectedDiscriminator(nn.Module):
     def forward(self, images: Float[Tensor, "n c h w"]) -> list[Float[Tensor, "n _ _"]]:
         if [*images.shape[2:]] != self.size:
             images = functional.interpolate(images, self.size, mode="bilinear")
-        return [head(each) for head, each in zip(self.heads, self.projections(self.features(images)), strict=True)]
+        projected = self.projections(self.features(images))
+        return [head(features) for head, features in zip(self.heads, projected, strict=True)]

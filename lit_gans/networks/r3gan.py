@@ -1,7 +1,7 @@
-"""The residual networks of R3GAN (Huang et al. 2024, section 3 and appendix), without normalization.
+"""Residual networks of R3GAN (Huang et al. 2024, section 3 and appendix), without normalization.
 
-Every resolution from the coarsest map on, 4x4 for a power of two, is a stage of residual blocks. The finest stages
-compute in half precision under autocast, the coarse ones always in float32.
+Each resolution is a stage of residual blocks. The lowest resolution is 4x4 if the image size is a power of two. Under
+autocast, the stages with the highest resolutions compute in half precision, and all other stages compute in float32.
 
 Shapes: N batch, Z latent size, C image channels, K channels of a stage, H and W height and width.
 """
@@ -25,12 +25,12 @@ _SMALLEST = 4
 _WIDEST = 768
 _EXPANSION = 2
 _SLOPE = 0.2
-_GAIN = (2 / (1 + _SLOPE**2)) ** 0.5  # of the leaky ReLU
-_NUM_HALF = 4  # at most: the finest stages that compute in half precision; the coarsest never does
+_GAIN = (2 / (1 + _SLOPE**2)) ** 0.5  # gain of the leaky ReLU
+_NUM_HALF = 4  # maximum number of stages that compute in half precision; the lowest-resolution stage never does
 
 
 def _widths(doublings: int, width: int | None, constant_until: int) -> list[int]:
-    """Returns the channels of the stages, the coarsest first."""
+    """Returns the number of channels of each stage, from the lowest to the highest resolution."""
     if constant_until < _SMALLEST or constant_until.bit_count() != 1:
         raise RefusedInput(f"constant_until={constant_until} must be 4, 8, 16 or a larger power of two.")
     beyond = max(1, (_SMALLEST << doublings) // constant_until)
@@ -39,12 +39,12 @@ def _widths(doublings: int, width: int | None, constant_until: int) -> list[int]
 
 
 def _halves(num: int) -> list[bool]:
-    """Returns which stages compute in half precision, the coarsest first."""
+    """Returns whether each stage computes in half precision, from the lowest to the highest resolution."""
     return [index >= max(1, num - _NUM_HALF) for index in range(num)]
 
 
 def _scaled(layer: nn.Module, fan_in: int, gain: float = 1.0) -> nn.Module:
-    """Initializes weights from N(0, gain^2 / fan_in) (He et al. 2015) and biases with zeros."""
+    """Initializes the weights of a layer from N(0, gain^2 / fan_in) (He et al. 2015) and its biases with zeros."""
     for name, parameter in layer.named_parameters():
         with torch.no_grad():
             parameter.zero_() if name == "bias" else parameter.normal_(0, gain * fan_in**-0.5)
@@ -52,17 +52,19 @@ def _scaled(layer: nn.Module, fan_in: int, gain: float = 1.0) -> nn.Module:
 
 
 class _Block(nn.Module):
-    """Adds a bottleneck in reverse: 1x1 expansion, grouped 3x3, 1x1 projection, which starts at zero.
+    """Residual block with an inverted bottleneck: 1x1 expansion, grouped 3x3 convolution, 1x1 projection.
 
-    The other two convolutions start smaller by num_blocks^(-1/4), so that the sum over all blocks neither grows nor
-    vanishes with depth (Fixup: Zhang et al. 2019).
+    The projection is initialized with zeros. The weights of the other two convolutions are scaled by num_blocks^(-1/4),
+    so that the sum over all blocks neither grows nor vanishes with depth (Fixup: Zhang et al. 2019).
     """
 
     def __init__(self, channels: int, num_blocks: int, group_width: int) -> None:
         super().__init__()
         groups, wide = max(1, channels // group_width), _EXPANSION * channels
         if wide % groups:
-            raise RefusedInput(f"width={channels} must be a multiple of group_width={group_width}, or smaller.")
+            raise RefusedInput(
+                f"width={channels} must be a multiple of group_width={group_width}, or smaller than group_width."
+            )
         gain = _GAIN * num_blocks**-0.25
         self.expand = _scaled(nn.Conv2d(channels, wide, 1), channels, gain)
         self.mix = _scaled(nn.Conv2d(wide, wide, 3, padding=1, groups=groups), 9 * wide // groups, gain)
@@ -74,7 +76,7 @@ class _Block(nn.Module):
 
 
 class Resample(nn.Module):
-    """Doubles or halves a map with the filter (1, 3, 3, 1) in both directions, which is bilinear, and zeros outside."""
+    """Upsamples or downsamples a feature map by 2 with the bilinear filter (1, 3, 3, 1) and zero padding."""
 
     kernel: Tensor
 
@@ -102,7 +104,7 @@ def _downsample(narrow: int, wide: int) -> list[nn.Module]:
 
 
 class _FromLatents(nn.Module):
-    """A learned basis of maps of the coarsest size, each weighted by a linear function of the latents."""
+    """Scales a learned basis of lowest-resolution feature maps by a linear function of the latents."""
 
     def __init__(self, latent_dim: int, channels: int, coarsest: tuple[int, int]) -> None:
         super().__init__()
@@ -114,12 +116,12 @@ class _FromLatents(nn.Module):
 
 
 class _ToFeatures(nn.Module):
-    """One number for each map of the coarsest size, then a linear function of them."""
+    """Reduces each channel of the lowest-resolution map to a learned weighted sum, followed by a linear layer."""
 
     def __init__(self, channels: int, features: int, coarsest: tuple[int, int]) -> None:
         super().__init__()
-        whole = nn.Conv2d(channels, channels, coarsest, groups=channels, bias=False)
-        self.basis = _scaled(whole, math.prod(coarsest))
+        depthwise = nn.Conv2d(channels, channels, coarsest, groups=channels, bias=False)
+        self.basis = _scaled(depthwise, math.prod(coarsest))
         self.linear = _scaled(nn.Linear(channels, features, bias=False), channels)
 
     def forward(self, features: Float[Tensor, "n k h w"]) -> Float[Tensor, "n f"]:
@@ -127,7 +129,7 @@ class _ToFeatures(nn.Module):
 
 
 class _Stage(nn.Sequential):
-    """Layers that compute in the precision of autocast, or always in float32."""
+    """Sequence of layers that computes in the precision of autocast if `half` is set, otherwise in float32."""
 
     def __init__(self, *layers: nn.Module, half: bool) -> None:
         super().__init__(*layers)
@@ -141,19 +143,20 @@ class _Stage(nn.Sequential):
 
 
 class R3GANGenerator(nn.Module):
-    """Maps latents (N, Z) to images (N, C, H, W), which are not bounded.
+    """Maps latents (N, Z) to unbounded images (N, C, H, W).
 
     Args:
         latent_dim: Z.
         channels: C.
         image_size: H and W, see `coarsest_map`.
-        width: channels of the finest stage; `None` for so many that the coarsest has 768.
-        blocks: residual blocks of a stage.
-        group_width: channels of a group of the 3x3 convolutions, before their expansion to twice as many.
-        constant_until: pixels up to which all stages have the same width, a power of two from 4 on; each finer stage
-            has half the channels of the one before.
-        num_classes: number of classes, concatenated with the latents as an embedding of size Z; 0 for an unconditional
-            network.
+        width: number of channels of the highest-resolution stage. With `None`, the lowest-resolution stage has 768
+            channels.
+        blocks: number of residual blocks per stage.
+        group_width: number of channels per group of the 3x3 convolutions, counted before the expansion by 2.
+        constant_until: resolution in pixels up to which all stages have the same width. It must be a power of two of
+            at least 4. At higher resolutions, each stage has half the channels of the previous stage.
+        num_classes: number of classes. An embedding of size Z is concatenated with the latents. 0 means an
+            unconditional network.
     """
 
     def __init__(
@@ -174,8 +177,8 @@ class R3GANGenerator(nn.Module):
         starts: list[list[nn.Module]] = [[_FromLatents(latent_dim * (2 if num_classes else 1), widths[0], coarsest)]]
         starts += [_upsample(*pair) for pair in pairwise(widths)]
         self.stages = nn.ModuleList(
-            _Stage(*start, *(_Block(each, len(widths) * blocks, group_width) for _ in range(blocks)), half=half)
-            for start, each, half in zip(starts, widths, _halves(len(widths)), strict=True)
+            _Stage(*start, *(_Block(wide, len(widths) * blocks, group_width) for _ in range(blocks)), half=half)
+            for start, wide, half in zip(starts, widths, _halves(len(widths)), strict=True)
         )
         self.to_image = _scaled(nn.Conv2d(widths[-1], channels, 1, bias=False), widths[-1])
 
@@ -189,7 +192,7 @@ class R3GANGenerator(nn.Module):
 
 
 class R3GANDiscriminator(nn.Module):
-    """Maps images (N, C, H, W) to logits (N,): the generator's stages in reverse.
+    """Maps images (N, C, H, W) to logits (N,). Its stages are the generator's stages in reverse order.
 
     Args:
         channels: C.
@@ -198,8 +201,8 @@ class R3GANDiscriminator(nn.Module):
         blocks: see `R3GANGenerator`.
         group_width: see `R3GANGenerator`.
         constant_until: see `R3GANGenerator`.
-        num_classes: number of classes, whose embedding is multiplied with the features (Miyato and Koyama 2018); 0 for
-            an unconditional network.
+        num_classes: number of classes. Their embedding is multiplied with the features (Miyato and Koyama 2018). 0
+            means an unconditional network.
     """
 
     def __init__(
@@ -222,8 +225,8 @@ class R3GANDiscriminator(nn.Module):
             [_ToFeatures(widths[-1], features, coarsest)],
         ]
         self.stages = nn.ModuleList(
-            _Stage(*(_Block(each, len(widths) * blocks, group_width) for _ in range(blocks)), *end, half=half)
-            for end, each, half in zip(ends, widths, _halves(len(widths))[::-1], strict=True)
+            _Stage(*(_Block(wide, len(widths) * blocks, group_width) for _ in range(blocks)), *end, half=half)
+            for end, wide, half in zip(ends, widths, _halves(len(widths))[::-1], strict=True)
         )
         self.embedding = None
         if num_classes:
@@ -237,4 +240,4 @@ class R3GANDiscriminator(nn.Module):
             features = stage(features)
         if self.embedding is not None:
             features = features * self.embedding(labels)
-        return features.sum(1)  # not a view, which FSDP would not track
+        return features.sum(1)  # `squeeze` would return a view, which FSDP does not track

@@ -1,4 +1,4 @@
-"""The residual networks of SNGAN (Miyato et al. 2018, tables 4 and 5), also WGAN-GP's at 32x32 (Gulrajani et al. 2017).
+"""Residual networks of SNGAN (Miyato et al. 2018, tables 4 and 5) and of WGAN-GP for 32x32 (Gulrajani et al. 2017).
 
 Shapes: N batch, Z latent size, C image channels, H and W height and width.
 """
@@ -26,14 +26,16 @@ from lit_gans.networks.blocks import (
     normalization,
 )
 
-# a discriminator's number of blocks, and of those that halve the map, from a length of the shorter side on
+# maps the minimum length of the shorter side to a discriminator's number of blocks and of downsampling blocks
 _DISCRIMINATOR = {16: (4, 2), 32: (4, 2), 48: (5, 4), 64: (5, 5), 128: (6, 5), 256: (7, 6)}
-_WIDEST = 16
+_WIDEST = 16  # limits the channels of a feature map to 16 x width
 
 
 def _widths(image_size: Size, width: int | None, width_of_small: int, num: int) -> list[int]:
-    """Returns the channels of each map, from the finest on: the same below 48 pixels, where a discriminator halves few
-    maps; beyond, they double up to 16 times those of the finest.
+    """Returns the number of channels of each feature map, from the highest to the lowest resolution.
+
+    Below 48 pixels, all maps have the same number, because a discriminator then downsamples only a few times. For
+    larger images, the number doubles from map to map, up to 16 times the number of the first map.
     """
     small = min(sides(image_size)) < 48
     finest = width or (width_of_small if small else 64)
@@ -41,18 +43,18 @@ def _widths(image_size: Size, width: int | None, width_of_small: int, num: int) 
 
 
 def _blocks(image_size: Size) -> tuple[int, int]:
-    """Returns the number of blocks of a discriminator, and of those that halve the map, which stays even until then."""
+    """Returns a discriminator's number of blocks, and how many of them downsample, which requires even sides."""
     height, width = sides(image_size)
-    num, halving = next(found for side, found in reversed(_DISCRIMINATOR.items()) if side <= min(height, width))
+    num, halving = next(counts for side, counts in reversed(_DISCRIMINATOR.items()) if side <= min(height, width))
     both = height | width
     return num, min(halving, (both & -both).bit_length() - 1)
 
 
 def _initialize(network: nn.Module) -> None:
-    """Initializes as Glorot and Bengio (2010), with a ReLU gain inside the blocks and 1 at both ends and in skips."""
+    """Initializes as in Glorot and Bengio (2010). The gain is sqrt(2) inside the blocks (ReLU) and 1 elsewhere."""
     for name, layer in network.named_modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
-            if is_cheap(layer) and "skip" not in name:  # Glorot's fan-out would count all channels
+            if is_cheap(layer) and "skip" not in name:  # its fan-out in PyTorch counts the channels of all groups
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="linear")
             else:
                 nn.init.xavier_uniform_(layer.weight, 2**0.5 if "conv_" in name else 1.0)
@@ -61,7 +63,10 @@ def _initialize(network: nn.Module) -> None:
 
 
 class _UpBlock(nn.Module):
-    """Norm, ReLU and convolution, twice; the map is upsampled by 2 before the first convolution."""
+    """Residual block of two convolutions, each after a normalization and a ReLU.
+
+    The feature map is upsampled by 2 before the first convolution.
+    """
 
     def __init__(self, channels_in: int, channels_out: int, block: Block, num_classes: int) -> None:
         super().__init__()
@@ -87,7 +92,10 @@ class _UpBlock(nn.Module):
 
 
 class _DownBlock(nn.Module):
-    """ReLU and convolution, twice, and optional 2x2 average pooling; the first block has no ReLU on its input."""
+    """Residual block of two convolutions, each after a ReLU, with optional 2x2 average pooling.
+
+    The first block has no ReLU on its input.
+    """
 
     def __init__(
         self, channels_in: int, channels_out: int, halves: bool, first: bool, norm: Norm, block: Block
@@ -98,14 +106,14 @@ class _DownBlock(nn.Module):
         self.norm_1 = nn.Identity() if first else normalization(norm, channels_in)
         self.norm_2 = normalization(norm, inner)
         self.conv_1 = convolution("plain" if first else block, channels_in, inner, 3, 1, 1, bias=True)
-        self.pools = halves and block == "plain"  # in its second convolution
+        self.pools = halves and block == "plain"  # whether the second convolution includes the pooling
         self.conv_2 = (
             PooledConv2d(inner, channels_out)
             if self.pools
             else convolution(block, inner, channels_out, 3, 1, 1, bias=True)
         )
-        needs = channels_in != channels_out or halves
-        self.skip = nn.Conv2d(channels_in, channels_out, 1) if needs else nn.Identity()
+        projects = channels_in != channels_out or halves
+        self.skip = nn.Conv2d(channels_in, channels_out, 1) if projects else nn.Identity()
 
     def forward(self, features: Float[Tensor, "n a h w"]) -> Float[Tensor, "n b h2 w2"]:
         branch = features if self.first else functional.relu(self.norm_1(features))
@@ -123,10 +131,11 @@ class ResNetGenerator(nn.Module):
         latent_dim: Z.
         channels: C.
         image_size: H and W, see `coarsest_map`.
-        width: channels of the finest map; `None` for 256 below 48 pixels, where all maps have the same width, and 64
-            beyond, where each coarser map has twice as many, up to 1,024.
+        width: number of channels of the highest-resolution feature map. With `None`, it is 256 below 48 pixels and 64
+            otherwise. Below 48 pixels, all maps have this number of channels. Otherwise, it doubles with each lower
+            resolution, up to 1,024 channels.
         block: type of the convolutions inside the residual blocks.
-        num_classes: number of classes of the conditional batch norms in the blocks; 0 for an unconditional network.
+        num_classes: number of classes of the conditional batch norms in the blocks. 0 means an unconditional network.
     """
 
     def __init__(
@@ -163,12 +172,15 @@ class ResNetDiscriminator(nn.Module):
     Args:
         channels: C.
         image_size: H and W, see `coarsest_map`.
-        width: channels of the finest map; `None` for 128 below 48 pixels, where all maps have the same width, and 64
-            beyond, where each coarser map has twice as many, up to 1,024.
-        norm: normalization before every ReLU, except on the input of the first block.
+        width: number of channels of the highest-resolution feature map. With `None`, it is 128 below 48 pixels and 64
+            otherwise. Below 48 pixels, all maps have this number of channels. Otherwise, it doubles with each lower
+            resolution, up to 1,024 channels.
+        norm: type of normalization before every ReLU. The input of the first block is not normalized.
         block: type of the convolutions inside the residual blocks.
-        num_classes: number of classes, included by a projection of the features; 0 for an unconditional network.
-        sum_features: whether the last map is summed over its positions, as in SNGAN, or averaged, as in WGAN-GP.
+        num_classes: number of classes. The logits include a projection of the features onto the class embedding. 0
+            means an unconditional network.
+        sum_features: whether the last feature map is summed over all positions, as in SNGAN. If False, it is averaged,
+            as in WGAN-GP.
     """
 
     def __init__(
@@ -182,7 +194,7 @@ class ResNetDiscriminator(nn.Module):
         sum_features: bool = True,
     ) -> None:
         super().__init__()
-        coarsest_map(image_size, "resnet")  # refuses what the generator cannot make
+        coarsest_map(image_size, "resnet")  # raises an error for sizes that the generator does not support
         num, halving = _blocks(image_size)
         widths = [channels, *_widths(image_size, width, 128, num)]
         self.blocks = nn.Sequential(

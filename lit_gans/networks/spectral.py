@@ -15,22 +15,22 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.precision import full_precision, without_autocast
 from lit_gans.networks.blocks import ConditionalBatchNorm2d
 
-_WARM_UP = 15  # power iterations before the first use
+_WARM_UP = 15  # number of power iterations before the first use
 _LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, nn.Embedding)
 
 
 class SpectralNorm(nn.Module):
     """Divides a weight by its largest singular value, estimated by power iteration (section 3.2, algorithm 1).
 
-    `torch.nn.utils.parametrizations.spectral_norm` iterates in every forward, so that its result depends on the number
-    of microbatches per step, and autocast computes it in half precision.
+    In contrast, `torch.nn.utils.parametrizations.spectral_norm` runs a power iteration in every forward pass, so that
+    its result depends on the number of microbatches per step. Autocast also computes it in half precision.
 
     Args:
         weight: initial weight.
         output_axis: output dimension of the weight.
 
     Attributes:
-        remaining: number of remaining power iterations; None for no limit.
+        remaining: number of remaining power iterations. None means no limit.
     """
 
     left: Tensor
@@ -53,7 +53,7 @@ class SpectralNorm(nn.Module):
             if self.training and self.remaining != 0:
                 self._iterate(matrix.detach())
                 self.remaining = None if self.remaining is None else self.remaining - 1
-            # copies, since a later iteration must not change tensors that backward needs
+            # copies the vectors, because a later power iteration must not change tensors that backward needs
             largest = torch.dot(self.left.clone(), matrix @ self.right.clone())
             return (weight / largest).to(weight.dtype)
 
@@ -62,27 +62,27 @@ class SpectralNorm(nn.Module):
 
     @torch.no_grad()
     def _iterate(self, matrix: Float[Tensor, "rows columns"]) -> None:
-        if matrix.is_meta:  # without numbers, and slow there
+        if matrix.is_meta:  # meta tensors have no values, and iterating over them would be slow
             return
         self.left.copy_(functional.normalize(matrix @ self.right, dim=0))
         self.right.copy_(functional.normalize(matrix.T @ self.left, dim=0))
 
 
 def spectrally_normalized(network: nn.Module) -> nn.Module:
-    """Adds spectral norm to every convolution, dense layer and embedding of a network; returns the network.
+    """Adds spectral norm to every convolution, linear layer and embedding of a network, and returns the network.
 
-    Scales and shifts of batch norm are left as they are, those of each class too: shifts begin at zero, which has no
-    spectral norm.
+    The scales and shifts of batch norm are excluded, even if they are embeddings of classes. Shifts are initialized to
+    zero, so they cannot be divided by their spectral norm.
 
     Raises:
-        RefusedInput: the network has spectral norm already.
+        RefusedInput: if the network already has spectral norm.
     """
     if any(isinstance(layer, SpectralNorm) for layer in network.modules()):
-        raise RefusedInput(f"{type(network).__name__} has spectral norm already: leave it out.")
+        raise RefusedInput(f"{type(network).__name__} already has spectral norm: do not add it again.")
     norms = (layer for layer in network.modules() if isinstance(layer, ConditionalBatchNorm2d))
-    left_out = {table for norm in norms for table in (norm.scale, norm.shift)}
+    excluded = {table for norm in norms for table in (norm.scale, norm.shift)}
     for layer in list(network.modules()):
-        if isinstance(layer, _LAYERS) and layer not in left_out:
+        if isinstance(layer, _LAYERS) and layer not in excluded:
             output_axis = 1 if isinstance(layer, nn.ConvTranspose2d) and layer.groups == 1 else 0
             parametrize.register_parametrization(layer, "weight", SpectralNorm(layer.weight, output_axis))
     return network
@@ -90,7 +90,7 @@ def spectrally_normalized(network: nn.Module) -> nn.Module:
 
 @contextmanager
 def one_power_iteration(layers: Sequence[SpectralNorm]) -> Iterator[None]:
-    """Limits each layer to one power iteration, in its first training forward inside."""
+    """Context manager that limits each layer to one power iteration, in its first forward pass in training mode."""
     for layer in layers:
         layer.remaining = 1
     try:

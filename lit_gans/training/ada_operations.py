@@ -1,8 +1,9 @@
-"""Blits, geometry, color and cutout of ADA (Karras et al. 2020, appendix B, figure 12), each with a probability.
+"""Operations of ADA (Karras et al. 2020, appendix B, figure 12): blits, geometry, color and cutout.
 
-Images are in [-1, 1], random numbers in [0, 1), a row for each image. All operations can be differentiated twice, as
-gradient penalties need. Unlike the paper's, geometric operations sample bilinearly, without the low-pass filters of
-both authors' code, which cost more than the small networks of this package.
+Each operation is applied with a probability. Images are in [-1, 1]. Random numbers are in [0, 1), with one row for each
+image. All operations can be differentiated twice, as gradient penalties require. Unlike in the paper, geometric
+operations use bilinear sampling without the low-pass filters of the StyleGAN2-ADA and R3GAN code. These filters would
+cost more than the small networks of this package.
 
 Shapes: N batch, C channels (1 or 3), H and W height and width.
 """
@@ -23,22 +24,22 @@ from lit_gans.common.precision import full_precision, without_autocast
 Images = Float[Tensor, "n c h w"]
 NUM_NUMBERS = 31
 Pipeline = Literal["bgc", "r3gan"]
-_COLOR = {"bgc": 1.0, "r3gan": 0.5}  # probability of an operation on colors, relative to the others
-_SCALE = 0.2  # standard deviations of log2 of the scales, and of brightness
-_SHIFT = 1 / 8  # of the size: integer shifts at most, fractional shifts as standard deviation
+_COLOR = {"bgc": 1.0, "r3gan": 0.5}  # probability of color operations relative to all other operations
+_SCALE = 0.2  # standard deviation of brightness, and of the log2 of scaling factors
+_SHIFT = 1 / 8  # maximum of integer shifts and standard deviation of fractional shifts, relative to the image size
 
 
 def transformed(
     images: Images, numbers: Float[Tensor, "n 31"], probability: Tensor | float, pipeline: Pipeline = "bgc"
 ) -> Images:
-    """Applies every operation of a pipeline to each image with a probability.
+    """Applies each operation of a pipeline to each image with a probability.
 
     Args:
-        images: in [-1, 1].
+        images: images in [-1, 1].
         numbers: random numbers in [0, 1).
-        probability: probability of an operation, in [0, 1].
-        pipeline: `bgc`, blits, geometry and color, the default of StyleGAN2-ADA; `r3gan`, the same with half the
-            probability for each operation on colors, and cutout, as in R3GAN's code.
+        probability: probability of each operation, in [0, 1].
+        pipeline: set of operations. `bgc` has blits, geometry and color, the default of StyleGAN2-ADA. `r3gan` has the
+            same operations with half the probability for each color operation, and cutout, as in R3GAN's code.
     """
     with without_autocast(images):
         images = full_precision(images)
@@ -49,7 +50,7 @@ def transformed(
 
 
 def _if(columns: Iterator[Tensor], probability: Tensor | float, value: Tensor, otherwise: float) -> Tensor:
-    """Returns a value where the next random number is below a probability."""
+    """Returns `value` for images whose next random number is below a probability, else `otherwise`."""
     return torch.where(next(columns) < probability, value, otherwise)
 
 
@@ -74,39 +75,40 @@ def _rotation(angle: Tensor) -> Tensor:
 def _geometry(
     columns: Iterator[Tensor], probability: Tensor | float, height: int, width: int
 ) -> Float[Tensor, "n 2 3"]:
-    """Returns the map from points of the result to points of the image, both in [-1, 1].
+    """Returns the affine map from output coordinates to input coordinates, both in [-1, 1].
 
-    It is composed in units of half the longer side, in which rotations keep shapes.
+    It is composed in units of half the longer side, so that rotations do not distort shapes.
     """
     next_ = columns.__next__
-    reach = width / max(height, width), height / max(height, width)  # of x and y
-    matrix = _affine(_if(columns, probability, 1 - 2 * (2 * next_()).floor(), 1.0), 1.0)  # mirror images
+    extent = width / max(height, width), height / max(height, width)  # maximum of x and of y
+    matrix = _affine(_if(columns, probability, 1 - 2 * (2 * next_()).floor(), 1.0), 1.0)  # horizontal flip
     matrix = matrix @ _rotation(_if(columns, probability, math.pi / 2 * (4 * next_()).floor(), 0.0))
     shift = [
-        ((2 * next_() - 1) * _SHIFT * side).round() * (2 / side) * far
-        for side, far in zip((width, height), reach, strict=True)
+        ((2 * next_() - 1) * _SHIFT * side).round() * (2 / side) * limit
+        for side, limit in zip((width, height), extent, strict=True)
     ]
-    chosen = next_() < probability
-    matrix = matrix @ _affine(1.0, 1.0, (shift[0] * chosen, shift[1] * chosen))
+    applied = next_() < probability
+    matrix = matrix @ _affine(1.0, 1.0, (shift[0] * applied, shift[1] * applied))
 
     scale = _if(columns, probability, torch.exp2(-_SCALE * _normal(next_())), 1.0)
     matrix = matrix @ _affine(scale, scale)
-    turn = 1 - (1 - probability) ** 0.5  # before or after the other scale
-    matrix = matrix @ _rotation(_if(columns, turn, math.pi * (2 * next_() - 1), 0.0))
+    # one rotation before and one after the anisotropic scaling, so that an image is rotated with `probability` in total
+    rotation_probability = 1 - (1 - probability) ** 0.5
+    matrix = matrix @ _rotation(_if(columns, rotation_probability, math.pi * (2 * next_() - 1), 0.0))
     stretch = _if(columns, probability, torch.exp2(-_SCALE * _normal(next_())), 1.0)
     matrix = matrix @ _affine(stretch, 1 / stretch)
-    matrix = matrix @ _rotation(_if(columns, turn, math.pi * (2 * next_() - 1), 0.0))
-    shift = [2 * _SHIFT * _normal(next_()) * far for far in reach]
-    chosen = next_() < probability
-    matrix = matrix @ _affine(1.0, 1.0, (shift[0] * chosen, shift[1] * chosen))
+    matrix = matrix @ _rotation(_if(columns, rotation_probability, math.pi * (2 * next_() - 1), 0.0))
+    shift = [2 * _SHIFT * _normal(next_()) * limit for limit in extent]
+    applied = next_() < probability
+    matrix = matrix @ _affine(1.0, 1.0, (shift[0] * applied, shift[1] * applied))
     if height != width:
         ones = torch.ones_like(shift[0])
-        matrix = _affine(ones / reach[0], 1 / reach[1]) @ matrix @ _affine(ones * reach[0], reach[1])
+        matrix = _affine(ones / extent[0], 1 / extent[1]) @ matrix @ _affine(ones * extent[0], extent[1])
     return matrix[:, :2]
 
 
 def _color(images: Images, columns: Iterator[Tensor], probability: Tensor | float) -> Images:
-    """Changes brightness, contrast, luma, hue and saturation, as one affine map of the colors."""
+    """Changes brightness, contrast, luma, hue and saturation by a single affine map of the colors."""
     next_ = columns.__next__
     shift = _if(columns, probability, _SCALE * _normal(next_()), 0.0)
     contrast = _if(columns, probability, torch.exp2(0.5 * _normal(next_())), 1.0)
@@ -118,18 +120,18 @@ def _color(images: Images, columns: Iterator[Tensor], probability: Tensor | floa
     color, luma = images - gray, gray * (1 - 2 * flip)[:, None, None, None]
     if images.shape[1] != 3:
         return color + luma
-    # a rotation around the gray axis: the part orthogonal to it turns towards its cross product with the axis
+    # rotates colors around the gray axis: the cross product of the axis and a color is orthogonal to both
     across = (color.roll(1, 1) - color.roll(-1, 1)) / math.sqrt(3)
     cosine, sine = (part[:, None, None, None] for part in (hue.cos(), hue.sin()))
     return luma + (cosine * color + sine * across) * saturation[:, None, None, None]
 
 
 def _cutout(images: Images, columns: Iterator[Tensor], probability: Tensor | float) -> Images:
-    """Sets a part of half the height and width, centered anywhere, to 0."""
-    chosen = next(columns) < probability
-    places = [(torch.arange(size, device=images.device) + 0.5) / size for size in images.shape[-2:]]
-    rows, across = ((place - next(columns)[:, None]).abs() < 0.25 for place in places)
-    return images * ~(chosen[:, None, None] & rows[:, :, None] & across[:, None, :])[:, None]
+    """Sets a rectangle of half the height and half the width to 0. Its center is anywhere in the image."""
+    applied = next(columns) < probability
+    positions = [(torch.arange(size, device=images.device) + 0.5) / size for size in images.shape[-2:]]
+    in_rows, in_columns = ((position - next(columns)[:, None]).abs() < 0.25 for position in positions)
+    return images * ~(applied[:, None, None] & in_rows[:, :, None] & in_columns[:, None, :])[:, None]
 
 
 def _sample(images: Images, matrix: Float[Tensor, "n 2 3"]) -> Images:
@@ -139,9 +141,10 @@ def _sample(images: Images, matrix: Float[Tensor, "n 2 3"]) -> Images:
 
 
 class _GridSample(torch.autograd.Function):
-    """Bilinear `grid_sample` with reflection, which is linear in the images: it has derivatives of any order.
+    """Bilinear `grid_sample` with reflection padding that can be differentiated any number of times.
 
-    Earlier versions of torch do not differentiate the gradient of `grid_sample`; 2.15 does.
+    Sampling is linear in the images, so its backward pass is the transposed linear map. torch before 2.15 cannot
+    differentiate the gradient of `grid_sample`.
     """
 
     @staticmethod
@@ -158,12 +161,12 @@ class _GridSample(torch.autograd.Function):
 
 
 class _GridSampleBackward(torch.autograd.Function):
-    """The transposed map of `_GridSample`."""
+    """Transposed linear map of `_GridSample`, which computes its gradient."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, grid: Tensor, shape: torch.Size) -> Tensor:
         ctx.save_for_backward(grid)
-        empty = gradient.new_zeros(1).expand(shape)  # the images do not matter for their own gradient
+        empty = gradient.new_zeros(1).expand(shape)  # only the shape of this argument matters here
         transposed: Tensor = torch.ops.aten.grid_sampler_2d_backward(gradient, empty, grid, 0, 2, False, (True, False))[
             0
         ]

@@ -1,7 +1,8 @@
-"""Augmentation of single images with a probability, which a schedule or the discriminator's overfitting controls
-(Karras et al. 2020, "Training Generative Adversarial Networks with Limited Data", section 3 and appendix B).
+"""Augmentation of the discriminators' input with a scheduled or adaptive probability (Karras et al. 2020, "Training
+Generative Adversarial Networks with Limited Data", section 3 and appendix B).
 
-Settings are frozen dataclasses; the state of a training is one tensor, which the module stores in its checkpoint.
+Each image is augmented independently. The settings are frozen dataclasses. The state is a single tensor, which the
+module stores in its checkpoint.
 """
 
 from __future__ import annotations
@@ -23,35 +24,35 @@ from lit_gans.training.batch import Batch
 from lit_gans.training.diffaugment import NUM_NUMBERS, Augmentation, augmented
 from lit_gans.training.schedules import Number, Progress, ends, value_at
 
-EVERY = 4  # iterations between two changes of an adaptive probability
+EVERY = 4  # number of iterations between two updates of an adaptive probability
 
 
 class Augmenter(ABC):
-    """Base class of augmentations with a probability."""
+    """Base class of augmentations that apply each operation with a probability."""
 
     adapts = False  # whether the probability depends on the scores of real images
-    pipeline: Pipeline  # the operations, see `transformed`
+    pipeline: Pipeline  # set of operations, see `transformed`
 
-    def __post_init__(self) -> None:  # of the dataclasses that subclasses are
+    def __post_init__(self) -> None:  # subclasses are dataclasses
         convert_fields(self)
 
     @abstractmethod
     def probability(self, state: Tensor, progress: Progress) -> Tensor | float:
-        """Returns the probability of each operation in an iteration; `state` is that of `Augmentations`."""
+        """Returns the probability of each operation in an iteration; `state` is the state of `Augmentations`."""
 
     def adapted(self, state: Tensor, images: int) -> Tensor:
-        """Returns the state after iterations with that many real images; unchanged by default."""
+        """Returns the state after training on `images` more real images; by default, returns it unchanged."""
         return state
 
 
 @dataclass(frozen=True)
 class Scheduled(Augmenter):
-    """Augments with a given probability.
+    """Augments images with a fixed or scheduled probability.
 
     Args:
-        strength: probability of each operation, in [0, 1]; may be a schedule.
-        pipeline: the operations: `bgc`, blits, geometry and color, as StyleGAN2-ADA's default, or `r3gan`, the same
-            with half the probability for colors, and cutout, as in R3GAN's code.
+        strength: probability of each operation, in [0, 1]. It can be a schedule.
+        pipeline: set of operations. `bgc` has blits, geometry and color, the default of StyleGAN2-ADA. `r3gan` has the
+            same operations with half the probability for color, and cutout, as in R3GAN's code.
     """
 
     strength: Number = 0.5
@@ -68,14 +69,15 @@ class Scheduled(Augmenter):
 
 @dataclass(frozen=True)
 class Adaptive(Augmenter):
-    """Augments as strongly as it takes to keep the discriminator from overfitting (section 3.1).
+    """Adapts the augmentation probability to the overfitting of the discriminator (section 3.1).
 
-    Every 4 iterations, the mean sign of the scores of real images, over all ranks, is compared with a target. Where a
-    discriminator's scores have no threshold, those of the generated images are subtracted.
+    Every 4 iterations, it compares the mean sign of the scores of real images over all ranks with a target. If the mean
+    is above the target, the probability increases, otherwise it decreases. If a discriminator's scores have no
+    threshold, the scores of generated images are subtracted from the scores of real images first.
 
     Args:
-        target: mean sign of the scores, in (-1, 1).
-        over: number of real images in which the probability can change from 0 to 1.
+        target: target of the mean sign of the scores, in (-1, 1).
+        over: number of real images over which the probability can change from 0 to 1.
         pipeline: see `Scheduled`.
     """
 
@@ -88,31 +90,32 @@ class Adaptive(Augmenter):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not -1 < self.target < 1 or self.over < 1:
-            raise RefusedInput(f"target={self.target} must lie in (-1, 1), and over={self.over} be at least 1.")
+            raise RefusedInput(f"target={self.target} must lie in (-1, 1), and over={self.over} must be at least 1.")
 
     def probability(self, state: Tensor, progress: Progress) -> Tensor:
         return state[0]
 
     def adapted(self, state: Tensor, images: int) -> Tensor:
-        """Returns the state with the probability of the next iterations.
+        """Returns the state with the updated probability.
 
         Args:
             state: the state, averaged over the ranks.
-            images: number of real images since the last change.
+            images: number of real images since the last update.
         """
         step = torch.sign(state[1] / state[2] - self.target) * (images / self.over)
         return torch.stack([(state[0] + step).clamp(0, 1), torch.zeros_like(step), torch.zeros_like(step)])
 
 
 class Augmentations:
-    """Both kinds of augmentation of all images that the discriminators see, and the state of an adaptive probability.
+    """Applies both types of augmentation to the discriminators' input, and holds the state of an adaptive probability.
 
     Args:
         diffaugment: names of augmentations that are always applied, see `diffaugment.py`.
-        augmenter: augmentation with a probability; None for none.
+        augmenter: augmentation that is applied with a probability, or None.
 
     Attributes:
-        state: probability, sum of the signs of scores and their number since the last change, (3,).
+        state: vector (3,) of the probability, the sum of score signs, and the number of score signs. Both are counted
+            since the last update.
     """
 
     def __init__(self, diffaugment: tuple[Augmentation, ...], augmenter: Augmenter | None) -> None:
@@ -121,7 +124,7 @@ class Augmentations:
 
     @staticmethod
     def new_state() -> Tensor:
-        """Returns the state at the start of a training."""
+        """Returns the initial state of a training."""
         return torch.zeros(3)
 
     @property
@@ -130,17 +133,17 @@ class Augmentations:
         return self.augmenter is not None and self.augmenter.adapts
 
     def noise(self, noise: Noise, num: int) -> Batch:
-        """Returns the random numbers of the augmentations of `num` real and `num` generated images."""
-        drawn: Batch = {}
+        """Returns the random numbers to augment `num` real and `num` generated images."""
+        numbers: Batch = {}
         if self.diffaugment:
             columns = sum(NUM_NUMBERS[name] for name in self.diffaugment)
-            drawn["diffaugment"] = noise.uniform("diffaugment", num, 2, columns)
+            numbers["diffaugment"] = noise.uniform("diffaugment", num, 2, columns)
         if self.augmenter is not None:
-            drawn["augmentation"] = noise.uniform("augmentation", num, 2, ada_operations.NUM_NUMBERS)
-        return drawn
+            numbers["augmentation"] = noise.uniform("augmentation", num, 2, ada_operations.NUM_NUMBERS)
+        return numbers
 
     def apply(self, batch: Batch, progress: Progress) -> Batch:
-        """Returns a batch whose `image` and `fake` are augmented, in the same way in every step."""
+        """Returns a batch with augmented `image` and `fake`. Both networks' steps apply the same operations."""
         real, fake = batch["image"], batch["fake"]
         if self.diffaugment:
             of_real, of_fake = batch["diffaugment"].unbind(1)
@@ -156,19 +159,19 @@ class Augmentations:
         return {**batch, "image": real, "fake": fake}
 
     def observe(self, scores: Tensor) -> None:
-        """Adds the signs of scores to the state."""
+        """Adds the signs of scores to the state, for the next update of the probability."""
         signs = scores.detach().float().sign()
         count = torch.full_like(self.state[0], signs.numel())
         self.state = self.state + torch.stack([torch.zeros_like(count), signs.sum(), count])
 
     def adapt(self, progress: Progress, mean_over_ranks: Callable[[Tensor], Tensor]) -> None:
-        """Changes the probability where it is due after an iteration, without waiting for the device."""
+        """Updates an adaptive probability after every `EVERY` iterations, without synchronizing with the device."""
         if self.augmenter is not None and self.adapts and progress.iterations % EVERY == EVERY - 1:
             images = EVERY * progress.images_per_iteration
             self.state = self.augmenter.adapted(mean_over_ranks(self.state.clone()), images)
 
     def log(self, progress: Progress) -> dict[str, Any]:
-        """Returns the probability, which is logged beside the losses; empty without one."""
+        """Returns the probability, which is logged with the losses. The dict is empty if there is no augmenter."""
         if self.augmenter is None:
             return {}
         return {"augmentation/probability": self.augmenter.probability(self.state, progress)}

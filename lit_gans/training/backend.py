@@ -1,4 +1,4 @@
-"""What an iteration needs from whoever runs it: backward passes, optimizer steps, and means over ranks."""
+"""Interface for the backward passes, optimizer steps and cross-rank operations of an iteration."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lit_gans.strategies.module_networks import parameters_of
 
 
 class Backend:
-    """Runs backward passes and optimizer steps in plain torch, on a single process.
+    """Runs backward passes and optimizer steps in plain PyTorch on a single process.
 
     Args:
-        optimizers: optimizer of each network, by name.
-        schedules: objects whose `step` changes the settings of an optimizer after each iteration.
-        clip_gradients_to: maximum norm of a network's gradient; None disables clipping.
+        optimizers: maps the name of each network to its optimizer.
+        schedules: schedulers whose `step` is called after each iteration.
+        clip_gradients_to: maximum norm of a network's gradient. None disables clipping.
 
     Attributes:
         rank, world_size: rank of this process and number of processes.
@@ -35,11 +35,11 @@ class Backend:
         self.optimizers, self.schedules, self.clip_gradients_to = optimizers, schedules, clip_gradients_to
 
     def backward(self, network: str, loss: Tensor, retain_graph: bool) -> None:
-        """Adds the gradient of a loss to that of a network, and averages the sum over the ranks."""
+        """Accumulates the gradient of a loss in a network's parameters, and averages the result over the ranks."""
         loss.backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
 
     def without_averaging(self) -> AbstractContextManager[Any]:
-        """Context in which a backward pass does not average gradients over the ranks."""
+        """Context manager in which backward passes do not average gradients over the ranks."""
         return nullcontext()
 
     def step(self, network: str) -> None:
@@ -63,13 +63,13 @@ class Backend:
         return weight
 
     def loss_scales(self) -> Mapping[str, Tensor]:
-        """Returns the loss scale of each network in half precision; empty in other precisions."""
+        """Returns the gradient scale of each network under fp16. The mapping is empty in other precisions."""
         return {}
 
     def count_iteration(self) -> None:
-        """Counts an iteration, before its finite check; this class counts nothing."""
+        """Called once per iteration, before the finite check, to count it. This class does not count iterations."""
 
     def step_schedules(self) -> None:
-        """Changes the settings of the optimizers after an iteration."""
+        """Updates the settings of the optimizers after an iteration."""
         for schedule in self.schedules:
             schedule.step()

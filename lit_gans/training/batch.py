@@ -1,4 +1,4 @@
-"""Batches: named tensors, in the range that the networks expect, and their split into microbatches."""
+"""Batches of named tensors: conversion of a loader's output, checks, and splitting into microbatches."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from torch import Tensor
 from lit_gans.common.errors import RefusedInput
 
 Batch = dict[str, Tensor]
-"""Named tensors with one row for each image; a GAN may add its own.
+"""Named tensors with one row for each image. A GAN can add other tensors.
 
-- `image`: real images (n, c, h, w) in [-1, 1]; not in a batch for `generate` alone.
+- `image`: real images (n, c, h, w) in [-1, 1]. A batch that is only used by `generate` does not need them.
 - `label`: class indices (n,), int64.
 - `input`: images to translate (n, a, h, w) in [-1, 1].
-- `latents`: (n, z), standard normal.
-- `fake`: generated images (n, c, h, w); with their graph where one forward pass serves both networks' steps.
-- further noise of one step (n, ...), uniform in [0, 1).
+- `latents`: standard normal latents (n, z).
+- `fake`: generated images (n, c, h, w). They keep their graph if both networks' steps share one forward pass.
+- other noise of one step (n, ...), uniform in [0, 1).
 """
 
-_ROUNDING = 0.01  # of bf16, and of resized images
+_ROUNDING = 0.01  # tolerance of the value range for rounding in bf16 and for resized images
 
 
 def prepare_batch(data: Any, channels_last: bool) -> Batch:
-    """Converts the output of a loader to a `Batch` and maps uint8 images (every 4D tensor) to [-1, 1].
+    """Converts the output of a loader to a `Batch`, and maps images (all 4D tensors) from uint8 to [-1, 1].
 
     Args:
-        data: a dict with "image", a pair (image, label), or images alone.
+        data: a dict with "image", a pair (image, label), or only images.
         channels_last: whether images use the channels-last memory layout.
     """
     batch = {name: value for name, value in named(data).items() if isinstance(value, Tensor)}
@@ -36,7 +36,7 @@ def prepare_batch(data: Any, channels_last: bool) -> Batch:
 
 
 def named(data: Any) -> dict[str, Any]:
-    """Returns the output of a loader by the names of a `Batch`."""
+    """Returns the output of a loader as a dict with the keys of a `Batch`."""
     if isinstance(data, dict):
         return dict(data)
     return dict(zip(("image", "label"), data, strict=False)) if isinstance(data, Sequence) else {"image": data}
@@ -45,7 +45,7 @@ def named(data: Any) -> dict[str, Any]:
 def _prepared(images: Tensor, channels_last: bool) -> Tensor:
     if images.dtype == torch.uint8:
         images = images.to(torch.get_default_dtype()).div_(127.5).sub_(1)
-    elif images.dtype in (torch.float64, torch.float16):  # of NumPy, or of stored images
+    elif images.dtype in (torch.float64, torch.float16):  # dtypes of NumPy arrays and of stored images
         images = images.to(torch.get_default_dtype())
     return images.contiguous(memory_format=torch.channels_last) if channels_last else images
 
@@ -54,10 +54,10 @@ _OTHER_NAMES = ("pixel_values", "images", "img", "imgs", "jpg", "jpeg", "png", "
 
 
 def refuse_data(data: Any, channels: int) -> None:
-    """Raises `RefusedInput` if the output of a loader has no images, or images that are no tensor of uint8 or floats.
+    """Raises `RefusedInput` if the output of a loader has no images, or they are not a tensor of uint8 or floats.
 
     Args:
-        data: the first output of a loader, see `prepare_batch`.
+        data: first output of a loader, see `prepare_batch`.
         channels: number of channels of the images.
     """
     batch = named(data)
@@ -67,34 +67,34 @@ def refuse_data(data: Any, channels: int) -> None:
         labels = ", 'label': batch['labels']" if "labels" in batch else ""
         how = f", for example {{'image': batch['{other}']{labels}}}" if other else ""
         raise RefusedInput(
-            f"the loader yields a dict with {', '.join(names) or 'nothing'}, and no image: name the images 'image' and"
-            f" their classes 'label'{how}."
+            f"the loader yields a dict with {', '.join(names) or 'no keys'}, but without image: name the images 'image'"
+            f" and their classes 'label'{how}."
         )
     images = batch["image"]
     if not isinstance(images, Tensor):
         kind = type(images[0] if isinstance(images, list | tuple) and images else images).__name__
         raise RefusedInput(
             f"the loader yields images of type {kind}: expected a tensor (n, {channels}, height, width) of uint8, or of"
-            " floats in [-1, 1]; torchvision.transforms.functional.pil_to_tensor converts images of Pillow,"
-            " torch.from_numpy(images).permute(0, 3, 1, 2) arrays (n, height, width, channels)."
+            " floats in [-1, 1]; torchvision.transforms.functional.pil_to_tensor converts images of Pillow, and"
+            " torch.from_numpy(images).permute(0, 3, 1, 2) converts arrays (n, height, width, channels)."
         )
     if images.dtype != torch.uint8 and not images.is_floating_point():
         raise RefusedInput(
-            f"the loader yields images of {images.dtype}: expected uint8, or floats in [-1, 1]: for values from 0 to"
-            " 255, images.to(torch.uint8)."
+            f"the loader yields images of {images.dtype}: expected uint8, or floats in [-1, 1]; for values from 0 to"
+            " 255, use images.to(torch.uint8)."
         )
 
 
 def refuse_layout(images: Tensor, expected: tuple[int, int, int], name: str = "images", any_size: bool = False) -> None:
     """Raises `RefusedInput` if images do not have the shape that the networks expect.
 
-    The message has the conversion: a permutation, an axis that is missing, or other settings.
+    The message suggests a fix: a permutation of the axes, a missing axis, or different settings.
 
     Args:
         images: images of a batch.
         expected: channels, height and width.
         name: name of the images, for the message.
-        any_size: whether to compare the channels alone.
+        any_size: whether to accept any height and width, and to check only the channels.
     """
     shape = tuple(images.shape)
     if len(shape) == 4 and (shape[1] == expected[0] if any_size else shape[1:] == expected):
@@ -102,11 +102,11 @@ def refuse_layout(images: Tensor, expected: tuple[int, int, int], name: str = "i
     channels, *size = expected
     usual = (channels, 1, 3, 4)
     if len(shape) == 3 and (shape == expected or (any_size and shape[0] == channels)):
-        how = "the batch has no first axis: give DataLoader a batch_size, or use images[None]"
+        how = "the batch axis is missing: set batch_size of the DataLoader, or use images[None]"
     elif len(shape) == 3 and shape[2] == channels and list(shape[:2]) == size:
-        how = "the batch has no first axis, and the channels are last: use images.permute(2, 0, 1)[None]"
+        how = "the batch axis is missing, and the channels are last: use images.permute(2, 0, 1)[None]"
     elif len(shape) == 3 and channels == 1:
-        how = "the axis of the channels is missing: use images[:, None]"
+        how = "the channel axis is missing: use images[:, None]"
     elif len(shape) != 4:
         how = "expected a batch (n, channels, height, width)"
     elif (shape[1] not in usual and shape[3] in usual) or list(shape[1:]) == [*size, channels]:
@@ -114,19 +114,19 @@ def refuse_layout(images: Tensor, expected: tuple[int, int, int], name: str = "i
     elif (shape[1], channels) == (1, 3):
         how = "set channels=1 of the model, or use images.expand(-1, 3, -1, -1)"
     elif (shape[1], channels) == (3, 1):
-        how = "set channels=3 of the model, or use images of one channel (torchvision.transforms.Grayscale)"
+        how = "set channels=3 of the model, or convert the images to one channel (torchvision.transforms.Grayscale)"
     else:
-        how = "resize them, or set channels and image_size of the model"
+        how = "resize the images, or set channels and image_size of the model"
     what = "images" if name == "images" else f"images of {name}"
     shown = shape[1:] if len(shape) == 4 else shape
-    raise RefusedInput(f"the loader yields {what} of shape {shown} and the model expects {expected}: {how}.")
+    raise RefusedInput(f"the loader yields {what} of shape {shown}, but the model expects {expected}: {how}.")
 
 
 def doubt_about_range(data: Any) -> str | None:
-    """Returns a sentence if images do not seem to be in [-1, 1]; waits for the device.
+    """Returns a warning message if images do not seem to be in [-1, 1], or None. Synchronizes with the device.
 
     Args:
-        data: the first output of a loader, see `prepare_batch`; points may have any range.
+        data: first output of a loader, see `prepare_batch`. Points can have any range and give no warning.
     """
     images = named(data).get("image")
     if not isinstance(images, Tensor) or not images.is_floating_point() or images.dim() != 4 or images.shape[-1] == 1:
@@ -135,13 +135,13 @@ def doubt_about_range(data: Any) -> str | None:
     if low < 0 and low >= -1 - _ROUNDING and high <= 1 + _ROUNDING:
         return None
     return (
-        f"the loader yields images from {low:.3g} to {high:.3g}, and networks and metrics expect [-1, 1]: map them, by"
-        " 2 * images - 1 if they are in [0, 1], or yield uint8, which is mapped already."
+        f"the loader yields images from {low:.3g} to {high:.3g}, but networks and metrics expect [-1, 1]: map images in"
+        " [0, 1] by 2 * images - 1, or yield uint8, which is mapped automatically."
     )
 
 
 def repeat_batch(batch: Batch, times: int) -> Batch:
-    """Returns a batch with each row repeated, so that each rank keeps its slice of the global batch."""
+    """Repeats each row `times` times before the next row, so that each rank keeps its slice of the global batch."""
     if times == 1:
         return batch
     return {name: tensor.repeat_interleave(times, 0) for name, tensor in batch.items()}
@@ -151,7 +151,7 @@ def split_batch(batch: Batch, num: int) -> list[Batch]:
     """Splits every tensor of a batch into `num` equal pieces.
 
     Raises:
-        RefusedInput: the number of images is not a multiple of `num`.
+        RefusedInput: if the number of images is not a multiple of `num`.
     """
     if num == 1:
         return [batch]
@@ -166,5 +166,5 @@ def split_batch(batch: Batch, num: int) -> list[Batch]:
 
 
 def share_of_loss(loss: Tensor, num: int) -> Tensor:
-    """Returns a microbatch's share of the loss; of a single one, the loss itself, without another kernel."""
+    """Divides a microbatch's loss by `num`. A single microbatch keeps its loss, which saves a kernel launch."""
     return loss if num == 1 else loss / num

@@ -1,4 +1,4 @@
-"""Arguments of running constructors, from which a checkpoint can build the same module again."""
+"""Collects the arguments of running constructors, so that a checkpoint can build the same module again."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 def constructor_arguments(module: object) -> dict[str, Any]:
-    """Returns the arguments with which `type(module)(**arguments)` builds the same module; for its base constructor.
+    """Returns the arguments with which `type(module)(**arguments)` builds the same module.
 
-    With
+    It must be called in the constructor of the module's base class. For example, with
 
         class Base:
             def __init__(self, a=1, b=2): ...
@@ -20,24 +20,24 @@ def constructor_arguments(module: object) -> dict[str, Any]:
             def __init__(self, c, **kwargs):
                 super().__init__(b=5, **kwargs)
 
-    `Fixed(7)` has the arguments `c=7` and `a=1`, the default of its base. `b` is not among them: `Fixed` passes it
-    again. Lightning's `save_hyperparameters` reads the same frames, but also stores `b`, which `Fixed` does not accept,
-    and stops at a decorated constructor.
+    `Fixed(7)` has the arguments `c=7` and `a=1`, where `a` is the default of the base class. `b` is not included,
+    because `Fixed` always passes it itself. Lightning's `save_hyperparameters` reads the same frames, but it also
+    stores `b`, which `Fixed` does not accept, and it stops at a decorated constructor.
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     seen: set[str] = set()
     for arguments, defaults in reversed([*_calls(module)]):  # from the subclass to the base
         if not seen:
             defaults = arguments
-        found |= {
+        result |= {
             name: value for name, value in arguments.items() if name not in seen and _equal(value, defaults.get(name))
         }
         seen |= {*arguments}
-    return found
+    return result
 
 
 def _calls(module: object) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yields arguments and defaults of the running constructors of a module, from the base to the subclass."""
+    """Yields the arguments and defaults of the running constructors of a module, from the base to the subclass."""
     functions = [inspect.unwrap(vars(cls)["__init__"]) for cls in type(module).__mro__ if "__init__" in vars(cls)]
     by_code = {function.__code__: function for function in functions if inspect.isfunction(function)}
     frame: FrameType | None = inspect.currentframe()

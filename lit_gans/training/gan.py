@@ -1,7 +1,7 @@
-"""What a GAN is: its networks and losses, and everything that it may override, in the order in which an iteration runs
-it (`step.py`).
+"""Base class that defines a GAN: its networks, its losses, and the methods that a subclass can override.
 
-A GAN needs the first three: a `generator`, its discriminators, and their losses, see `lit_gans/models/dcgan.py`.
+The methods are in the order in which an iteration calls them (`step.py`). A subclass must define a generator, at least
+one discriminator, and the losses of both. `lit_gans/models/dcgan.py` is a short example.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ Kind = Literal["real", "fake"]
 
 
 class GANDefinition(LightningModule):
-    """Networks and losses of a GAN, with defaults for everything that has one.
+    """Networks and losses of a GAN, with defaults for all optional methods.
 
-    Shapes: n images of a microbatch, c channels, h height and w width, z numbers of a latent. Images are in [-1, 1].
+    Shapes: n images per microbatch, c channels, h height, w width, z length of a latent. Images are in [-1, 1].
 
     Attributes:
         generator: network that generates images.
-        discriminator: the discriminator; with other `discriminator_names`, one attribute for each name.
-        discriminator_names: names of the discriminators; each is stepped by an optimizer of its own.
+        discriminator: the discriminator. A GAN with several discriminators has one attribute for each of
+            `discriminator_names` instead.
+        discriminator_names: names of the discriminators. Each discriminator has its own optimizer.
         reuses_fake: whether the generator's step reuses the generated images of the last discriminator step.
         generator_first: whether the generator steps before the discriminators, on the same generated images.
         num_classes: number of classes that the generator is conditioned on.
-        trains_against: names of the feature extractors that a loss uses; metrics must not use them, too.
-        instead_of_trainer: for each argument of Lightning's Trainer that a GAN does not support, what to set instead.
+        trains_against: names of the feature extractors that a loss uses. Metrics must not use the same extractors.
+        instead_of_trainer: maps each unsupported argument of Lightning's Trainer to advice on what to set instead.
         progress: number of iterations and images at the start of the current iteration.
-        terms: further values to log, of the last microbatch; losses may add values.
-        backend: what runs the backward passes and optimizer steps.
+        terms: additional values to log, computed on the last microbatch. Losses can add values.
+        backend: runs the backward passes and optimizer steps.
     """
 
     generator: nn.Module
@@ -54,7 +55,7 @@ class GANDefinition(LightningModule):
     trains_against: tuple[str, ...] = ()
     instead_of_trainer: ClassVar[Mapping[str, str]] = INSTEAD_OF_TRAINER
 
-    # arguments of `AdversarialModule`
+    # set by the constructor of `AdversarialModule`
     image_size: Size
     channels: int
     latent_dim: int
@@ -77,110 +78,112 @@ class GANDefinition(LightningModule):
     # ---- the batch of a step
 
     def refuse_batch(self, batch: Batch) -> None:
-        """Raises `RefusedInput` if the networks cannot train on the first batch of a loader; passes by default."""
+        """Raises `RefusedInput` if the networks cannot train on the loader's first batch; never raises by default."""
 
     def sample_noise(self, noise: Noise, num: int) -> Batch:
-        """Returns the random tensors of one step, each with `num` rows, which are added to the batch.
+        """Returns the random tensors of one step, which are added to the batch. Each tensor has `num` rows.
 
-        By default, these are `latents` (n, z).
+        By default, returns only `latents` (n, z).
         """
         return {"latents": noise.normal("latents", num, self.latent_dim)}
 
     def augment(self, batch: Batch) -> Batch:
-        """Returns a batch with the noise of `sample_noise` applied to its images; unchanged by default."""
+        """Applies the noise from `sample_noise` to the images of a batch; returns the batch unchanged by default."""
         return batch
 
     def with_fake(self, batch: Batch) -> Batch:
-        """Returns a training batch with the generated images, `fake` (n, c, h, w), with their graph to the generator.
+        """Adds generated images to a training batch, as `fake` (n, c, h, w), with their graph to the generator.
 
-        The images of both steps come from here, by default from `generate`. A GAN whose training images differ from its
-        samples overrides this method. It may add further tensors of the forward pass, with one row for each image.
+        This method generates the images for both steps. By default, it calls `generate`. Override it if images are
+        generated differently for training than for sampling. It can add other tensors of the forward pass to the
+        batch, with one row for each image.
         """
         return {**batch, "fake": self.generate(self.generator, batch)}
 
     def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
-        """Generates images (n, c, h, w) from a batch with `generator`, the trained or the averaged one."""
+        """Generates images (n, c, h, w) from a batch with `generator`, either the trained or the averaged generator."""
         images: Tensor = generator(batch["latents"], *self.fake_condition(batch))
         return images
 
     def condition(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Returns the tensors that the networks are conditioned on, for example labels (n,); none by default."""
+        """Returns the tensors that condition the networks, for example labels (n,); by default, returns none."""
         return ()
 
     def fake_condition(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Returns the tensors that generated images are conditioned on; by default those of the real images."""
+        """Returns the tensors that condition the generated images; by default, the conditions of the real images."""
         return self.condition(batch)
 
     # ---- the discriminators' step
 
     @property
     def trains_discriminators(self) -> bool:
-        """Whether this iteration trains the discriminators; always by default."""
+        """Whether this iteration trains the discriminators; True by default."""
         return True
 
     def discriminator_batch(self, batch: Batch) -> Batch:
-        """Returns the batch that the discriminators train on, whose generated images have no graph to the generator.
+        """Returns the batch that the discriminators train on; by default, returns the batch unchanged.
 
-        Unchanged by default. A GAN may replace generated images by earlier ones, or compute the real images.
+        The generated images have no graph to the generator. A subclass can replace generated images by images from
+        earlier iterations, or compute the real images.
         """
         return batch
 
     @property
     def discriminator_inputs(self) -> Mapping[str, Mapping[Kind, str]]:
-        """Names, in a batch, of the real and of the generated images that each discriminator receives."""
+        """Batch keys of the real images and of the generated images that each discriminator receives."""
         return {name: {"real": "image", "fake": "fake"} for name in self.discriminator_names}
 
     @property
     def penalized_networks(self) -> tuple[str, ...]:
-        """Names of the networks whose gradient is differentiated twice."""
+        """Names of the networks that a gradient penalty differentiates twice."""
         return () if is_zero(self.r1_gamma) and is_zero(self.r2_gamma) else self.discriminator_names
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> Mapping[str, Tensor | Scored]:
-        """Returns the loss of each discriminator with its scores.
+        """Returns the loss of each discriminator together with its scores.
 
-        A scalar without scores is enough where nothing reads the scores.
+        A scalar loss without scores is enough if no setting needs the scores.
 
         Args:
             real: real images (n, c, h, w), `batch["image"]`.
             fake: generated images (n, c, h, w), `batch["fake"]`, without a graph to the generator.
-            batch: all tensors of the microbatch; images are augmented.
+            batch: all tensors of the microbatch. Its images are augmented.
         """
         raise NotImplementedError
 
     def classified_as_real(self, name: str, scores: Tensor) -> Tensor | None:
-        """Returns which scores of a discriminator classify an image as real; `None` if its scores have no threshold.
+        """Returns a mask of the scores that classify an image as real, or `None` if the scores have no threshold.
 
         Args:
             name: name of the discriminator.
-            scores: all scores that it returned, as a vector.
+            scores: all scores that the discriminator returned, as a vector.
         """
         return scores > 0
 
     # ---- the generator's step
 
     def generator_batch(self, batch: Batch) -> Batch:
-        """Returns the batch that the generator trains on, before its images are generated; unchanged by default."""
+        """Returns the batch from which the generator generates its training images; unchanged by default."""
         return batch
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
-        """Returns the generator's scalar loss; the discriminators are frozen.
+        """Returns the generator's scalar loss. The discriminators are frozen while it is computed.
 
         Args:
             fake: generated images (n, c, h, w), `batch["fake"]`, with their graph to the generator.
-            batch: all tensors of the microbatch; images, such as the real ones, `batch["image"]`, are augmented.
+            batch: all tensors of the microbatch. Its images are augmented, including the real images `batch["image"]`.
         """
         raise NotImplementedError
 
     # ---- outside of an iteration
 
     def dummy_batch(self, num: int) -> Batch:
-        """Returns a batch without images and noise, with the shapes that the generator expects."""
+        """Returns a batch of `num` rows with placeholder values, in the shapes that the generator expects."""
         return {"latents": torch.empty(num, self.latent_dim), "label": torch.zeros(num, dtype=torch.long)}
 
-    # ---- what the losses may use
+    # ---- helpers for the losses
 
     def now(self, number: Number) -> float:
-        """Returns the value of a number, which may be a schedule, in the current iteration."""
+        """Returns the value of a number or schedule in the current iteration."""
         return value_at(number, self.progress)
 
     def mean_over_ranks(self, value: Tensor) -> Tensor:
@@ -199,5 +202,5 @@ class GANDefinition(LightningModule):
 
     @property
     def batches_per_step(self) -> int:
-        """Number of batches, of the data's batch size, that the loader yields per step."""
+        """Number of batches of the data's batch size that the loader yields for one training step."""
         return self.n_critic * self.accumulate_gradients

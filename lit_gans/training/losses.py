@@ -1,6 +1,6 @@
-"""Adversarial losses: functions from logits to a scalar. All are means over the batch, in at least float32.
+"""Adversarial losses: functions from logits to a scalar. All losses are means over the batch, in at least float32.
 
-`Scored` is a discriminator's loss with the scores that it was computed from.
+`Scored` holds a discriminator's loss together with the scores that the loss was computed from.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.nn import functional
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.precision import full_precision
 
-_FAR_BELOW = -15.0  # where softplus is an exponential
+_FAR_BELOW = -15.0  # below this score, softplus(a) is numerically exp(a)
 
 
 def logistic_discriminator(
@@ -27,8 +27,8 @@ def logistic_discriminator(
     Args:
         real: logits of real images.
         fake: logits of generated images.
-        label_smoothing: the target of real images is 1 - label_smoothing (one-sided: Salimans et al. 2016, section
-            3.4), in [0, 1).
+        label_smoothing: amount in [0, 1) by which the target of real images is lowered to 1 - label_smoothing. The
+            smoothing is one-sided (Salimans et al. 2016, section 3.4).
     """
     real, fake = full_precision(real), full_precision(fake)
     on_real = functional.softplus(-real).mean()
@@ -43,7 +43,10 @@ def non_saturating_generator(fake: Float[Tensor, " *shape"]) -> Float[Tensor, ""
 
 
 def saturating_generator(fake: Float[Tensor, " *shape"]) -> Float[Tensor, ""]:
-    """Computes log(1 - D(G(z))) (Goodfellow et al. 2014, equation 1), whose gradient vanishes where D is confident."""
+    """Computes the saturating loss, log(1 - D(G(z))) (Goodfellow et al. 2014, equation 1).
+
+    Its gradient vanishes if D is confident.
+    """
     return -functional.softplus(full_precision(fake)).mean()
 
 
@@ -53,33 +56,39 @@ def hinge_discriminator(real: Float[Tensor, " *shape"], fake: Float[Tensor, " *o
 
 
 def least_squares_discriminator(real: Float[Tensor, " *shape"], fake: Float[Tensor, " *other"]) -> Float[Tensor, ""]:
-    """Computes the squared differences from 1 for real and 0 for generated images (Mao et al. 2017, equation 9, twice).
+    """Computes the squared difference from 1 for real images plus the squared difference from 0 for generated images.
 
-    Equation 9 has half of it; Zhu et al. (2017, section 4) leave the half out.
+    It is twice the loss in equation 9 of Mao et al. (2017). Zhu et al. (2017, section 4) also omit the factor 1/2.
     """
     return (full_precision(real) - 1).square().mean() + full_precision(fake).square().mean()
 
 
 def least_squares_generator(fake: Float[Tensor, " *shape"]) -> Float[Tensor, ""]:
-    """Computes the squared difference from 1 (Mao et al. 2017, equation 9, twice)."""
+    """Computes the squared difference from 1, which is twice the loss in equation 9 of Mao et al. (2017)."""
     return (full_precision(fake) - 1).square().mean()
 
 
 def wasserstein_critic(real: Float[Tensor, " *shape"], fake: Float[Tensor, " *other"]) -> Float[Tensor, ""]:
-    """Computes the difference of the mean scores, generated minus real (Arjovsky et al. 2017, equation 2)."""
+    """Computes the mean score of generated images minus the mean score of real images.
+
+    This is the critic's loss of WGAN (Arjovsky et al. 2017, equation 2).
+    """
     return full_precision(fake).mean() - full_precision(real).mean()
 
 
 def critic_generator(fake: Float[Tensor, " *shape"]) -> Float[Tensor, ""]:
-    """Computes the negative mean score: for the hinge loss (Miyato et al. 2018, equation 17) and WGAN."""
+    """Computes the negative mean score, the generator's loss in WGAN and with the hinge loss.
+
+    See Miyato et al. (2018), equation 17.
+    """
     return -full_precision(fake).mean()
 
 
 def relativistic(preferred: Float[Tensor, " *shape"], other: Float[Tensor, " *shape"]) -> Float[Tensor, ""]:
     """Computes the relativistic pairing loss (Jolicoeur-Martineau 2019; Huang et al. 2024, equation 2).
 
-    Each preferred image is compared with one other: for a discriminator the preferred images are real and the others
-    generated, for a generator the reverse.
+    Each preferred image is compared with one other image. For a discriminator, the preferred images are real and the
+    other images are generated. For a generator, the preferred images are generated and the other images are real.
     """
     return functional.softplus(full_precision(other) - full_precision(preferred)).mean()
 
@@ -87,25 +96,26 @@ def relativistic(preferred: Float[Tensor, " *shape"], other: Float[Tensor, " *sh
 def log_softplus(scores: Float[Tensor, " *shape"]) -> Float[Tensor, " *shape"]:
     """Computes the logarithm of softplus, for D2GAN's positive discriminators.
 
-    Softplus itself underflows at scores below -88; far below zero log softplus(a) = a - exp(a) / 2 + O(exp(2 a)).
+    Softplus itself underflows for scores below -88. So for scores far below zero, this function uses the expansion
+    log softplus(a) = a - exp(a) / 2 + O(exp(2 a)).
     """
     scores = full_precision(scores)
     far = scores < _FAR_BELOW
-    near = functional.softplus(torch.where(far, _FAR_BELOW, scores)).log()  # the unused branch must not produce nan
+    near = functional.softplus(torch.where(far, _FAR_BELOW, scores)).log()  # no nan in the unused branch
     return torch.where(far, scores - scores.clamp(max=_FAR_BELOW).exp() / 2, near)
 
 
-Scores = Any  # a tensor, or a list, tuple or dict of scores, such as those of each scale of a multi-scale discriminator
+Scores = Any  # a tensor, or a list, tuple or dict of scores, for example one tensor per scale
 
 
 class Scored(NamedTuple):
     """A discriminator's loss and the scores that it was computed from, with their graph.
 
     Attributes:
-        loss: scalar.
+        loss: scalar loss.
         real: scores of the real images: a tensor (n, ...), or a list, tuple or dict of such tensors.
-        fake: scores of the generated images, likewise.
-        penalty: scalar that is part of the loss, named if it is not finite; None for none.
+        fake: scores of the generated images, in the same structure.
+        penalty: scalar penalty that the loss already includes, or None. The finite check reports it separately.
     """
 
     loss: Tensor
@@ -115,20 +125,20 @@ class Scored(NamedTuple):
 
 
 def loss_of(output: Tensor | Scored) -> Tensor:
-    """Returns the loss of a discriminator, whose scores may be missing."""
+    """Returns the loss from a discriminator's output, with or without scores."""
     return output.loss if isinstance(output, Scored) else output
 
 
 def scores_of(output: Tensor | Scored, name: str, reader: str) -> Scored:
-    """Returns the loss of a discriminator with its scores.
+    """Returns the loss of a discriminator together with its scores.
 
     Args:
-        output: entry of the discriminator in `discriminator_losses`.
+        output: the discriminator's entry in the result of `discriminator_losses`.
         name: name of the discriminator.
         reader: setting that needs the scores, for the error message.
 
     Raises:
-        RefusedInput: the scores are missing.
+        RefusedInput: if the scores are missing.
     """
     if not isinstance(output, Scored):
         raise RefusedInput(
@@ -139,22 +149,22 @@ def scores_of(output: Tensor | Scored, name: str, reader: str) -> Scored:
 
 
 def tensors_of(scores: Scores) -> list[Tensor]:
-    """Returns the tensors of scores of any structure.
+    """Returns all tensors in a nested structure of scores.
 
     Raises:
-        RefusedInput: there is something else in them.
+        RefusedInput: if the structure contains anything but tensors, lists, tuples and dicts.
     """
     if isinstance(scores, Tensor):
         return [scores]
     if not isinstance(scores, list | tuple | Mapping):
         raise RefusedInput(
-            f"a discriminator must return its scores, a tensor or a list, tuple or dict of tensors; there is"
-            f" {type(scores).__name__} in them."
+            f"a discriminator must return its scores as a tensor, or as a list, tuple or dict of tensors, but they"
+            f" contain {type(scores).__name__}."
         )
     parts = scores.values() if isinstance(scores, Mapping) else scores
     return [tensor for part in parts for tensor in tensors_of(part)]
 
 
 def flat_scores(scores: Scores) -> Float[Tensor, " num"]:
-    """Returns all numbers of scores of any structure as one vector."""
+    """Returns all values in a nested structure of scores as one vector."""
     return torch.cat([tensor.flatten() for tensor in tensors_of(scores)])

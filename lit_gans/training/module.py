@@ -1,6 +1,7 @@
-"""The module that all GANs derive from: its settings, and how Lightning trains, saves and loads it.
+"""Base class of all GANs: its settings, and how Lightning trains, saves and loads it.
 
-What a GAN may override is in `gan.py`, the iteration in `step.py`, samples in `sampling.py`.
+`gan.py` contains the methods that a GAN can override, `step.py` the iteration, and `sampling.py` the generation of
+samples.
 """
 
 from __future__ import annotations
@@ -74,54 +75,55 @@ logger = logging.getLogger(__name__)
 class AdversarialModule(ImageSampler):
     """Trains a generator against its discriminators. One `training_step` is one generator iteration.
 
-    The loader yields batch_size x n_critic x accumulate_gradients images, which `training_step` splits over n_critic
-    discriminator steps, each with new real images and latents; one generator step follows. `trainer.global_step`
-    counts generator iterations.
+    The loader yields batch_size x n_critic x accumulate_gradients images. `training_step` splits these images over
+    n_critic discriminator steps. Each discriminator step uses new real images and new latents. One generator step
+    follows. `trainer.global_step` counts generator iterations.
 
-    A constructor builds the networks as attributes, `generator` and one for each of `discriminator_names`, inside
-    `with self.building():`, so that their weights depend on `seed` alone.
+    The constructor of a subclass builds the networks inside `with self.building():`, so that their weights depend on
+    `seed` alone. It assigns them to the attribute `generator` and to one attribute for each of `discriminator_names`.
 
     A checkpoint contains `state_dict` (`generator.…`, `discriminator.…`), `generator_ema` (averaged generator), and
     `lit_gans` with the format version and the class.
 
     Args:
-        image_size: height and width of the images: one number for squares, or [height, width].
+        image_size: height and width of the images: one number for square images, or a list [height, width].
         channels: number of channels of the images.
         latent_dim: length of a latent.
         n_critic: number of discriminator steps per iteration.
-        generator_batch_multiple: number of generated images in a generator step per real image in a discriminator
-            step.
-        accumulate_gradients: number of microbatches per step; the step uses their mean gradient.
-        clip_gradients: maximum norm of a network's gradient, after unscaling; null disables clipping.
-        r1_gamma: weight of the R1 penalty on every discriminator (Mescheder et al. 2018); 0 disables it; may be a
-            schedule. Batch norm is allowed: the gradient of an image then includes its effect on the scores of the
-            other images in the batch, see `r1_penalty`.
-        r2_gamma: weight of the R2 penalty, which is R1 at the generated images; 0 disables it; may be a schedule.
-        r1_every: applies R1 and R2 every `r1_every` iterations, weighted `r1_every` times (Karras et al. 2020, B). They
-            are part of the iteration's optimizer step, so that learning rate and betas need no correction.
-        share_scores: whether R1 and R2 differentiate the scores of the losses, with respect to the images before their
-            augmentation: that costs no forward, and computes in the precision of the training. Otherwise each has a
-            forward of its own, in float32, on the augmented images.
+        generator_batch_multiple: ratio of the number of generated images in a generator step to the number of real
+            images in a discriminator step.
+        accumulate_gradients: number of microbatches per step. The step uses the mean of their gradients.
+        clip_gradients: maximum norm of a network's gradient, after unscaling. null disables clipping.
+        r1_gamma: weight of the R1 penalty on every discriminator (Mescheder et al. 2018). It can be a schedule. 0
+            disables R1. Batch norm is supported: the gradient of an image then includes its effect on the scores of
+            the other images in the batch, see `r1_penalty`.
+        r2_gamma: weight of the R2 penalty, which is R1 at the generated images. It can be a schedule. 0 disables R2.
+        r1_every: R1 and R2 are applied every `r1_every` iterations, with `r1_every` times their weight (Karras et al.
+            2020, B). They are part of the iteration's optimizer step, so learning rate and betas need no correction.
+        share_scores: whether R1 and R2 reuse the scores of the losses and differentiate them with respect to the images
+            before augmentation. This saves a forward pass, and the penalty is computed in the training precision. If
+            False, each penalty runs its own forward pass in float32 on the augmented images.
         generator_optimizer: settings of the generator's optimizer.
-        discriminator_optimizer: settings of the discriminators' optimizers; each gets its own.
+        discriminator_optimizer: settings of the discriminators' optimizers. Each discriminator has its own optimizer.
         channels_last: whether networks and images use the channels-last memory layout, which makes convolutions faster
             on CPU and CUDA.
-        compile: whether to compile the networks, in place; passes whose graph a gradient penalty differentiates twice
+        compile: whether to compile the networks in place. Forward passes that a gradient penalty differentiates twice
             run uncompiled.
-        freeze_discriminator: number of convolutions of each discriminator, from the images on, that keep their weights,
-            which is for fine-tuning (Mo et al. 2020).
-        diffaugment: augmentations of all images that the discriminators see, for small datasets (Zhao et al. 2020).
-        augmentation: a pipeline of augmentations of all images that the discriminators see, with a probability that is
-            scheduled or adaptive (Karras et al. 2020); null for none.
-        seed: seed of weights, latents and all other random numbers of the training.
+        freeze_discriminator: number of convolutions to freeze in each discriminator, counted from the input layer. It
+            is meant for fine-tuning (Mo et al. 2020).
+        diffaugment: augmentations of the discriminators' input, both real and generated images. They help on small
+            datasets (Zhao et al. 2020).
+        augmentation: pipeline of augmentations of the discriminators' input, both real and generated images. Its
+            probability is scheduled or adaptive (Karras et al. 2020). null disables it.
+        seed: seed of the weights, the latents and all other random numbers of the training.
 
     Raises:
-        RefusedInput: a value is out of range.
+        RefusedInput: if a value is out of range.
     """
 
     clip_gradients_to: float | None
 
-    _step: TrainingStep  # set at the start of each training
+    _step: TrainingStep  # created at the start of each training run
     _logs_every_loss: bool
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -170,7 +172,7 @@ class AdversarialModule(ImageSampler):
         self.channels_last, self.compile_networks, self.seed = channels_last, compile, seed
         self.augmentations = Augmentations(tuple(diffaugment), augmentation)
         self.finite = FiniteCheck((*self.discriminator_names, "generator"))
-        self.losses: dict[str, Tensor] = {}  # of each network in the last iteration, on the device
+        self.losses: dict[str, Tensor] = {}  # loss of each network in the last iteration, on the device
         self.terms = {}
         self.progress, self.backend = Progress(), Backend({})
         self._copies = GeneratorCopies()
@@ -178,10 +180,10 @@ class AdversarialModule(ImageSampler):
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """Context in which a constructor builds the networks.
+        """Context manager in which a constructor builds the networks.
 
-        Weights depend on `seed` alone, whatever the state of the global random generators. At its end, the networks get
-        their memory layout and are compiled.
+        Inside, weights depend on `seed` alone and not on the state of the global random generators. On exit, it sets
+        the memory layout of the networks and compiles them.
         """
         with forked():
             torch.manual_seed(mix(self.seed, "networks"))
@@ -200,7 +202,7 @@ class AdversarialModule(ImageSampler):
         self._is_built = True
 
     def rebuilt(self) -> AdversarialModule:
-        """Returns a module constructed with the same arguments, and thus untrained."""
+        """Returns a new, untrained module that is constructed with the same arguments."""
         with forked():
             return type(self)(**{name: from_plain(value) for name, value in self.hparams.items()})
 
@@ -211,25 +213,25 @@ class AdversarialModule(ImageSampler):
         every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]  # set by a connector; 0 logs nothing
         iteration = self.trainer.global_step
         is_written = every > 0 and iteration % every == 0
-        # logging takes as long as the backward of a small network
+        # logging takes as long as the backward pass of a small network
         if is_written or iteration == self.progress.total or self._logs_every_loss:
             self._log_losses()
 
     def _log_losses(self) -> None:
         losses = {f"loss/{name}": loss for name, loss in self.losses.items()}
         logged = self.augmentations.log(self.progress) | losses | self.terms
-        # Lightning converts what a bar shows to numbers at every look at any logged value, which waits for the device;
-        # this package's bar reads the tensors
+        # Lightning converts the progress bar's values to numbers whenever a logged value is read, and this synchronizes
+        # with the device. This package's progress bar reads the tensors instead.
         bar = self.trainer.progress_bar_callback
         self.log_dict(logged, prog_bar=bar is not None and not isinstance(bar, GenerativeCallback))
 
     # ---- optimizers
 
     def configure_optimizers(self) -> Any:
-        # a gradient scaler must unscale before clipping, but a fused step unscales internally
+        # a gradient scaler must unscale gradients before clipping, but a fused optimizer unscales inside its step
         scales = getattr(self.trainer.precision_plugin, "scaler", None) is not None
         optimizers = (self.generator_optimizer, self.discriminator_optimizer)
-        if any(each.schedule.needs_total for each in optimizers):
+        if any(settings.schedule.needs_total for settings in optimizers):
             self.progress = replace(self.progress, total=num_iterations(self.trainer))
         return [
             {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "name": name}}
@@ -237,10 +239,10 @@ class AdversarialModule(ImageSampler):
         ]
 
     def new_backend(self, num_iterations: int = 0) -> Backend:
-        """Returns a backend in plain torch, with a new optimizer for each network, to train without Lightning.
+        """Returns a backend in plain PyTorch, with a new optimizer for each network, to train without Lightning.
 
         Args:
-            num_iterations: number of iterations of the training, which some schedules need; 0 if it is unknown.
+            num_iterations: number of iterations of the training, which some schedules need. 0 if it is unknown.
         """
         self.progress = replace(self.progress, total=num_iterations)
         names, optimizers, schedules = zip(*self._new_optimizers(fused=True), strict=True)
@@ -264,24 +266,25 @@ class AdversarialModule(ImageSampler):
 
     # ---- Lightning's hooks
 
-    def configure_callbacks(
-        self,
-    ) -> Sequence[Callback]:  # before Lightning checks the Trainer's arguments
-        refuse_arguments(self, self.trainer)
+    def configure_callbacks(self) -> Sequence[Callback]:
+        refuse_arguments(self, self.trainer)  # this hook runs before Lightning checks the Trainer's arguments
         return []
 
     def setup(self, stage: str) -> None:
         refuse_trainer(self, self.trainer)
-        if not self._is_built:  # by a constructor that builds outside of `building`
+        if not self._is_built:  # the constructor did not use `building`
             self._finish_networks()
         strategy = self.trainer.strategy
         use_by_default(strategy, CheckpointFiles())
         scale_each_network(strategy)
 
     def on_fit_start(self) -> None:
-        updates_average = any(each.updates_average for each in callbacks_of(self.trainer, GenerativeCallback))
+        callbacks = callbacks_of(self.trainer, GenerativeCallback)
+        updates_average = any(callback.updates_average for callback in callbacks)
         if self.averaged_generator is not None and not updates_average:
-            rank_zero_warn("no EMA callback: the checkpoint's averaged generator would go stale and is dropped.")
+            rank_zero_warn(
+                "the checkpoint has an averaged generator, but there is no EMA callback to update it: it is dropped."
+            )
             self._copies.averaged = None
         log_hyperparameters(self.trainer, self)
 
@@ -295,7 +298,7 @@ class AdversarialModule(ImageSampler):
         self._step.refuse_divergence(self.trainer.global_step)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        if self.losses:  # not the first batch; a look at its range waits for the device
+        if self.losses:  # check the first batch only, because reading its range synchronizes with the device
             return
         refuse_data(batch, self.channels)
         self.refuse_batch(prepare_batch(batch, channels_last=False))
@@ -304,11 +307,11 @@ class AdversarialModule(ImageSampler):
             logger.warning(doubt)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if self.trainer.should_stop:  # as a callback has just asked, so that Lightning logs a row for this iteration
+        if self.trainer.should_stop:  # a callback has just requested the stop, and Lightning logs the last iteration
             self._log_losses()
 
     def on_train_end(self) -> None:
-        self.gather_generator()  # for `sample` after the fit
+        self.gather_generator()  # so that `sample` works after the fit
         self.finite.start({})
 
     # ---- checkpoints
@@ -326,13 +329,14 @@ class AdversarialModule(ImageSampler):
         """Loads a module from a checkpoint, ready for `sample`.
 
         Args:
-            checkpoint_path: path of a checkpoint, or folder of a run, which loads its best checkpoint, or the last.
-            map_location: device of the module, or a function or mapping of devices, see `torch.load`; None for the CPU.
-            strict, weights_only: arguments of Lightning; loading is always strict and never executes code.
-            **kwargs: settings that override those of the checkpoint.
+            checkpoint_path: path of a checkpoint or of a run's folder. From a folder, it loads the best checkpoint, or
+                the last checkpoint if there is no best one.
+            map_location: device of the module, or a function or mapping of devices, see `torch.load`. None means CPU.
+            strict, weights_only: arguments of Lightning's method. Loading is always strict and never executes code.
+            **kwargs: settings that override the checkpoint's settings.
 
         Raises:
-            RefusedInput: the file is missing or damaged, or is of another class or architecture.
+            RefusedInput: if the file is missing or damaged, or belongs to another class or architecture.
         """
         remaps = callable(map_location) or isinstance(map_location, dict)
         checkpoint = read_checkpoint(checkpoint_path, map_location if remaps else "cpu")
@@ -344,9 +348,9 @@ class AdversarialModule(ImageSampler):
 
     @classmethod
     def from_checkpoint(cls, checkpoint: dict[str, Any], **kwargs: Any) -> Any:
-        """Returns the module of a checkpoint that was read, see `load_from_checkpoint`.
+        """Returns the module of a checkpoint that is already in memory, see `load_from_checkpoint`.
 
-        The networks that its settings describe are compared with its weights before they take memory.
+        Before loading, it checks that the networks built from the checkpoint's settings match the checkpoint's weights.
         """
         if not checkpoint["state_dict"]:
             raise RefusedInput("the checkpoint holds no networks.")
@@ -366,7 +370,7 @@ class AdversarialModule(ImageSampler):
         if not is_versioned(type(self)):
             mark["code_sha256"] = digest_of_object(type(self))
         checkpoint[FORMAT_KEY] = checkpoint.get(FORMAT_KEY, {}) | mark
-        if "loops" in checkpoint:  # of a trainer
+        if "loops" in checkpoint:  # the checkpoint is saved by a Trainer
             reopen_epoch(checkpoint)
         self.gather_generator()
         if self.averaged_generator is not None:
@@ -385,7 +389,7 @@ class AdversarialModule(ImageSampler):
             refuse_other_optimizers(self, self.network_names, checkpoint)
         changed = changed_settings(self, checkpoint)
         if changed:
-            rank_zero_warn(f"the checkpoint was trained with other settings: {changed}.")
+            rank_zero_warn(f"the checkpoint was trained with different settings: {changed}.")
         warn_if_code_changed(type(self), checkpoint)
         if EMA_KEY in checkpoint:
             self.start_average().load_state_dict(checkpoint[EMA_KEY]["state_dict"])
@@ -403,7 +407,8 @@ class AdversarialModule(ImageSampler):
     def gather_generator(self) -> None:
         """Gathers the weights for sampling if a strategy shards the networks; every rank must call it.
 
-        Every save, sample and measurement begins with it, so that none is made of a training that has diverged.
+        It is called before every save, sample and measurement. It first raises `FloatingPointError` if the training has
+        diverged, so that diverged weights are never saved, sampled or measured.
         """
         self.finite.raise_if_diverged()
         if self._sharding is None:
@@ -413,7 +418,7 @@ class AdversarialModule(ImageSampler):
         self._copies.full = self._full_generator()
 
     def _full_generator(self) -> nn.Module:
-        """Returns a frozen copy of the generator in evaluation mode; every rank must call it if it is sharded."""
+        """Returns a frozen copy of the generator in evaluation mode; if it is sharded, every rank must call it."""
         if self._sharding is None:
             return deepcopy(self.generator).eval().requires_grad_(False)
         generator = self.rebuilt().generator
@@ -422,6 +427,6 @@ class AdversarialModule(ImageSampler):
 
     @property
     def _sharding(self) -> NetworkStrategy | None:
-        """Strategy that shards the networks over the ranks, if any."""
+        """Strategy that shards the networks over the ranks, or None."""
         trainer = attached_trainer(self)
         return None if trainer is None else sharding(trainer.strategy)

@@ -1,4 +1,4 @@
-"""Optimizers of torch as one small, picklable and exportable value."""
+"""Settings of a `torch.optim` optimizer as a small object that can be pickled and exported."""
 
 from __future__ import annotations
 
@@ -25,42 +25,43 @@ from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_not_p
 from lit_gans.training import schedules
 from lit_gans.training.schedules import Constant, Progress, Schedule
 
-# a step of LBFGS needs a closure, SparseAdam sparse gradients, and Muon weights that are all matrices
-_OTHERS = ("Optimizer", "LBFGS", "SparseAdam", "Muon")
-_HOW = ("params", "foreach", "capturable", "differentiable", "fused")  # change only how torch computes
+# unsupported: LBFGS needs a closure for its step, SparseAdam needs sparse gradients, Muon supports matrices only
+_UNSUPPORTED = ("Optimizer", "LBFGS", "SparseAdam", "Muon")
+_NOT_OPTIONS = ("params", "foreach", "capturable", "differentiable", "fused")  # all but params choose an implementation
 _FUSED = ("Adam", "AdamW")
 
 
 @cache
 def optimizer_names() -> tuple[str, ...]:
-    """Returns the names of the optimizers of `torch.optim` that step any parameters from dense gradients alone."""
-    classes = {name: cls for name, cls in vars(torch.optim).items() if isinstance(cls, type) and name not in _OTHERS}
+    """Returns the names of all `torch.optim` optimizers that need only dense gradients and support any shape."""
+    everything = vars(torch.optim).items()
+    classes = {name: cls for name, cls in everything if isinstance(cls, type) and name not in _UNSUPPORTED}
     return tuple(sorted(name for name, cls in classes.items() if issubclass(cls, torch.optim.Optimizer)))
 
 
 @cache
 def _defaults(name: str) -> Mapping[str, Any]:
     parameters = inspect.signature(getattr(torch.optim, name)).parameters
-    return MappingProxyType({key: each.default for key, each in parameters.items() if key not in _HOW})
+    return MappingProxyType({key: option.default for key, option in parameters.items() if key not in _NOT_OPTIONS})
 
 
 class Optimizer:
-    """An optimizer of `torch.optim` with its settings, for example `Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999))`.
+    """Settings of a `torch.optim` optimizer, for example `Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999))`.
 
-    The value is immutable, since all modules share the default values in signatures. `Optimizer(**old.init_args |
+    Instances are immutable, because all modules share the default values in signatures. `Optimizer(**old.init_args |
     {"lr": 1e-4})` returns a changed copy.
 
     Args:
         name: name of the class in `torch.optim`.
-        schedule: schedule of the learning rate: its values are factors of `lr`.
-        **options: arguments of the class, with torch's names and defaults; `lr` is the initial learning rate, before
-            the schedule. Values in a list, such as `betas`, may be schedules.
+        schedule: schedule of the learning rate. Its values are factors of `lr`.
+        **options: arguments of the class, with torch's names and defaults. `lr` is the initial learning rate, before
+            the schedule is applied. The elements of a list, such as `betas`, can be schedules.
 
     Attributes:
-        options: read-only mapping of all arguments of the class, including those with torch's defaults.
+        options: read-only mapping of all arguments of the class, including arguments left at torch's defaults.
 
     Raises:
-        RefusedInput: an optimizer or an argument that torch does not have, or a value that is out of range.
+        RefusedInput: if torch does not have the optimizer or an argument, or if a value is out of range.
     """
 
     name: str
@@ -80,13 +81,13 @@ class Optimizer:
         vars(self).update(name=name, schedule=schedule, options=MappingProxyType(options))
         if not isinstance(schedule, Schedule):
             raise RefusedInput(f"schedule={schedule!r} is not valid: expected a schedule, {{_target_: CLASS, ...}}.")
-        self._refuse()
+        self._raise_if_invalid()
 
     @classmethod
     def from_plain(cls, plain: str | dict[str, Any]) -> Optimizer:
-        """Returns the optimizer with a given name, or with the arguments in a mapping, `name` among them.
+        """Returns the optimizer given by its name, or by a mapping of arguments that includes `name`.
 
-        As in Lightning's CLI, the name may begin with `torch.optim.`, and a mapping may have `class_path` and
+        As in Lightning's CLI, the name can begin with `torch.optim.`, and a mapping can have `class_path` and
         `init_args`.
         """
         arguments: dict[str, Any] = {"name": plain} if isinstance(plain, str) else dict(plain)
@@ -96,9 +97,7 @@ class Optimizer:
             if path != class_path(cls):
                 arguments = {"name": path, **arguments}
         if "name" not in arguments:
-            raise RefusedInput(
-                f"{plain} has no name: give the name of an optimizer of torch.optim, such as name: Adam."
-            )
+            raise RefusedInput(f"{plain} has no name: set the name of an optimizer of torch.optim, such as name: Adam.")
         if isinstance(arguments["name"], str):
             arguments["name"] = arguments["name"].removeprefix("torch.optim.")
         return cls(**{str(key): from_plain(value) for key, value in arguments.items()})
@@ -129,13 +128,16 @@ class Optimizer:
         """The arguments that construct this value."""
         return {"name": self.name, **self.options, "schedule": self.schedule}
 
-    def _refuse(self) -> None:
-        """Raises `RefusedInput` for what torch refuses, and for values with which it would silently train nothing."""
+    def _raise_if_invalid(self) -> None:
+        """Raises `RefusedInput` if torch does not accept the options, or would silently train nothing with them."""
         for end in (0, 1):
             options = self._with(lambda schedule, end=end: schedule.ends[end])  # type: ignore[misc]
             for key, value in options.items():
                 if not _is_like(value, _defaults(self.name)[key]):
-                    raise RefusedInput(f"{key}={value!r} must be finite, and like torch's {_defaults(self.name)[key]}.")
+                    raise RefusedInput(
+                        f"{key}={value!r} must be finite, and of the same type as torch's default,"
+                        f" {_defaults(self.name)[key]}."
+                    )
                 if key in ("momentum", "alpha") and not 0 <= value < 1:
                     raise RefusedInput(f"{key}={value} must lie in [0, 1).")
             refuse_not_positive(lr=options["lr"])
@@ -146,39 +148,41 @@ class Optimizer:
 
     def build(self, parameters: Iterable[nn.Parameter], fused: bool = False) -> torch.optim.Optimizer:
         """Returns the optimizer of one network; `fused` selects the fused implementation of Adam and AdamW."""
-        how = {"fused": True} if fused and self.name in _FUSED else {}
-        optimizer: torch.optim.Optimizer = getattr(torch.optim, self.name)(parameters, **self._at(Progress()), **how)
+        fuse = {"fused": True} if fused and self.name in _FUSED else {}
+        optimizer: torch.optim.Optimizer = getattr(torch.optim, self.name)(parameters, **self._at(Progress()), **fuse)
         return optimizer
 
     def scheduled(self, progress: Progress) -> dict[str, Any]:
-        """Returns the options of the parameter groups that change over the training, except the learning rate."""
+        """Returns the current values of all options with a schedule, except the learning rate."""
         tuples = {key: value for key, value in self.options.items() if isinstance(value, tuple)}
-        changing = [key for key, value in tuples.items() if any(isinstance(each, Schedule) for each in value)]
+        changing = [key for key, value in tuples.items() if any(isinstance(item, Schedule) for item in value)]
         return {key: self._at(progress)[key] for key in changing}
 
     def _at(self, progress: Progress) -> dict[str, Any]:
         return self._with(lambda schedule: schedule.at(progress))
 
     def _with(self, value_of: Callable[[Schedule], float]) -> dict[str, Any]:
-        """Returns the options with a number in place of each schedule in a tuple."""
+        """Returns the options, replacing each schedule in a tuple by a number."""
 
-        def number(each: Any) -> Any:
-            return value_of(each) if isinstance(each, Schedule) else each
+        def number(item: Any) -> Any:
+            return value_of(item) if isinstance(item, Schedule) else item
 
         options = self.options.items()
         return {key: tuple(map(number, value)) if isinstance(value, tuple) else value for key, value in options}
 
 
 def _annotation(default: Any) -> Any:
-    """Returns the type of an option from torch's default for it; torch annotates optional numbers with it, too."""
+    """Returns the type of an option, inferred from torch's default. A None default stands for an optional number."""
     if isinstance(default, tuple):
         return tuple[float | Schedule | None, ...]
     return bool if isinstance(default, bool) else float
 
 
 def _from_jsonargparse(value: Any) -> Optimizer:
-    """Returns the optimizer that a command line or a configuration describes: by its name, by a mapping, or by one
-    changed argument. A mapping without a name changes the previous optimizer.
+    """Returns the optimizer that a command line or a configuration describes.
+
+    The description is a name, a mapping of arguments, or one changed argument. A mapping without a name changes the
+    arguments of the previous optimizer.
     """
     nested = nested_argument(value)
     if nested is None and not isinstance(value, str | dict):
@@ -193,11 +197,11 @@ def _from_jsonargparse(value: Any) -> Optimizer:
                 value = {**previous.init_args, **value}
         return Optimizer.from_plain(value)
     except RefusedInput as error:
-        raise ValueError(str(error)) from error  # to which jsonargparse adds the key
+        raise ValueError(str(error)) from error  # jsonargparse adds the key to the message
 
 
 def _with_schedules(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of an optimizer with a schedule in place of each mapping that describes one."""
+    """Returns the arguments of an optimizer, replacing each mapping that describes a schedule by the schedule."""
     nested = ("init_args", "dict_kwargs")
     return {
         name: _with_schedules(value) if name in nested and isinstance(value, dict) else _parsed(name, value)
@@ -206,9 +210,10 @@ def _with_schedules(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parsed(name: str, value: Any) -> Any:
-    """Returns an argument with a schedule in place of each mapping that describes one.
+    """Returns an argument, replacing each mapping that describes a schedule by the schedule.
 
-    `from_plain`, which also reads checkpoints, imports nothing. A class that the user names may be imported.
+    This function imports the class of the schedule, since the user named the class. `from_plain` imports nothing,
+    because it also reads checkpoints.
     """
     if isinstance(value, list):
         return [_parsed(name, item) for item in value]
@@ -222,26 +227,22 @@ def _parsed(name: str, value: Any) -> Any:
 
 @contextmanager
 def _refusing_schedule(path: str, value: Any, previous: Schedule | None = None) -> Iterator[None]:
-    """Raises `RefusedInput` where jsonargparse raises an error for a schedule or one of its arguments.
+    """Context manager that converts errors of jsonargparse about a schedule or its arguments to `RefusedInput`.
 
     Args:
-        path: name of the argument of the optimizer.
-        value: its value.
-        previous: schedule that an argument of a schedule changes.
+        path: name of the optimizer's argument.
+        value: value of the argument.
+        previous: the schedule before the change, if only one argument of a schedule is changed.
     """
     try:
         yield
     except RefusedInput:
         raise
     except Exception as error:
-        names = [
-            name for name, each in vars(schedules).items() if isinstance(each, type) and issubclass(each, Schedule)
-        ]
+        names = [name for name, cls in vars(schedules).items() if isinstance(cls, type) and issubclass(cls, Schedule)]
         public = {name for name in names if name != "Schedule" and not name.startswith("_")}
         if "." in path and isinstance(previous, Constant):
-            reason = (
-                "the schedule is Constant, which has no arguments: first choose another one, such as schedule=Linear"
-            )
+            reason = "the schedule Constant has no arguments: first choose another schedule, such as schedule=Linear"
         elif "." not in str(value) and "." not in path and value not in public:
             reason = f"there is no such schedule; {nearest(str(value), public)}"
         else:
@@ -250,12 +251,12 @@ def _refusing_schedule(path: str, value: Any, previous: Schedule | None = None) 
 
 
 def _changed(previous: Optimizer, path: str, text: Any) -> Optimizer:
-    """Returns an optimizer with one argument changed; another name brings torch's defaults.
+    """Returns an optimizer with one argument changed; a different optimizer name resets all options to its defaults.
 
     Args:
-        previous: the optimizer.
-        path: name of the argument; names of a schedule's arguments begin with `schedule.`.
-        text: its value on a command line.
+        previous: the optimizer before the change.
+        path: name of the argument. The names of a schedule's arguments begin with `schedule.`.
+        text: value of the argument on the command line.
     """
     path = path.removeprefix("dict_kwargs.")
     key = path.partition(".")[0]
@@ -279,17 +280,17 @@ def _to_jsonargparse(optimizer: Optimizer) -> dict[str, Any]:
     return plain
 
 
-# its arguments are those of torch's class, which a signature cannot say
+# registered as a type, since the arguments depend on torch's class and jsonargparse cannot read them from a signature
 register_type(Optimizer, _to_jsonargparse, _from_jsonargparse)
 
 
 class OptionScheduler(LRScheduler):
-    """Sets the learning rate of an optimizer, and its other options that have a schedule, in each iteration.
+    """Updates the learning rate and all other scheduled options of an optimizer in each iteration.
 
     Args:
-        optimizer: the optimizer.
-        settings: its settings, with their schedules.
-        progress_at: returns the progress of the training, given the number of finished iterations.
+        optimizer: the optimizer to update.
+        settings: settings of the optimizer, with their schedules.
+        progress_at: function that returns the progress of the training for a number of finished iterations.
     """
 
     def __init__(
@@ -301,7 +302,8 @@ class OptionScheduler(LRScheduler):
     def step(self, epoch: int | None = None) -> None:
         if self.last_epoch > 0:
             return super().step(epoch)
-        with warnings.catch_warnings():  # torch doubts the order where a network starts late, and has no step before
+        # torch warns if a scheduler steps before its optimizer, which happens if a network is only trained later
+        with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
             return super().step(epoch)
 
@@ -312,12 +314,12 @@ class OptionScheduler(LRScheduler):
         return [rate * self.settings.schedule.at(progress) for rate in self.base_lrs]
 
     def state_dict(self) -> dict[str, Any]:
-        ours = ("settings", "progress_at")  # which the module has
-        return {name: value for name, value in super().state_dict().items() if name not in ours}
+        from_module = ("settings", "progress_at")  # the module provides these values again after a resume
+        return {name: value for name, value in super().state_dict().items() if name not in from_module}
 
 
 def _is_like(value: Any, default: Any) -> bool:
-    """Whether a value is of the kind of torch's default, which may be None, and finite."""
+    """Whether a value is finite and has the type of torch's default. If the default is None, it can be a number."""
     if isinstance(default, tuple):
         return isinstance(value, tuple) and len(value) == len(default) and all(map(_is_like, value, default))
     if isinstance(default, bool):
@@ -330,10 +332,11 @@ def _is_like(value: Any, default: Any) -> bool:
 
 
 def arrange_as_weights(optimizer: torch.optim.Optimizer) -> None:
-    """Gives loaded moments the memory layout of their weights.
+    """Converts loaded optimizer moments to the memory layout of their weights.
 
-    Strategies that shard flat weights store contiguous moments, and weights may be `channels_last`. torch's fused step
-    on the CPU reads both in the order of their memory, and would silently pair weights with moments of others.
+    Strategies that shard flat weights store contiguous moments, but the weights can be `channels_last`. torch's fused
+    step on the CPU reads weights and moments in memory order. With different layouts, it would silently pair weights
+    with wrong moments.
     """
     for parameter, state in optimizer.state.items():
         for name, value in state.items():

@@ -1,4 +1,4 @@
-"""Gradient penalties, all in float32 outside autocast, since half precision is too coarse for gradient norms."""
+"""Gradient penalties, computed in float32 without autocast, since half precision is too coarse for gradient norms."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from lit_gans.training.losses import Scores, tensors_of
 
 
 def zero_centered_penalty(images: Float[Tensor, "n *shape"], scores: Scores) -> Float[Tensor, ""]:
-    """Computes half the mean squared norm of the gradient of scores at their images.
+    """Computes half the mean squared norm of the gradient of the scores with respect to their images.
 
-    At real images it is R1, at generated images R2 (Mescheder et al. 2018, equation 9 and below). The scores have a
-    graph already, so that the penalty costs no forward.
+    For real images this is R1, for generated images R2 (Mescheder et al. 2018, equation 9 and below). It reuses the
+    graph of the scores and needs no additional forward pass.
 
     Args:
         images: images that require gradients.
-        scores: scores that were computed from these images, any number for each image; several tensors, such as those
-            of a multi-scale discriminator, are added.
+        scores: scores that were computed from these images, any number of scores per image. Several tensors, for
+            example from a multi-scale discriminator, are summed.
 
     Returns:
         E[||grad D(x)||^2] / 2 with its graph, to be multiplied by gamma.
@@ -36,16 +36,17 @@ def zero_centered_penalty(images: Float[Tensor, "n *shape"], scores: Scores) -> 
 def r1_penalty(discriminator: nn.Module, real: Float[Tensor, "n *shape"], *condition: Tensor) -> Float[Tensor, ""]:
     """Computes R1, half the mean squared gradient norm of D at real images (Mescheder et al. 2018, equation 9).
 
-    Unlike `zero_centered_penalty`, it has a forward of its own, in float32. At generated images it is R2.
+    Unlike `zero_centered_penalty`, it runs a separate forward pass in float32. For generated images, the result is R2.
 
-    If scores depend on other images of the batch, as with batch norm, this is the gradient of the sum of all scores.
-    StyleGAN2 computes R1 the same way with minibatch standard deviation (Karras et al. 2020). For 64 digits and the
-    discriminator of `zoo/dcgan_digits`, the penalty is 0.074; with the gradient of each image's own score, it is 0.069.
-    A constant discriminator has the penalty 0 in both cases. The gradient norm of 1 that `gradient_penalty` demands is
-    a property of single images, so `WGANGP` raises an error for batch norm (Gulrajani et al. 2017, section 4).
+    With batch norm, the score of an image depends on the other images in the batch. R1 then uses the gradient of the
+    sum of all scores. StyleGAN2 computes R1 in the same way with minibatch standard deviation (Karras et al. 2020).
+    For 64 digits and the discriminator of `zoo/dcgan_digits`, the penalty is 0.074. With the gradient of each image's
+    own score, it would be 0.069. A constant discriminator has a penalty of 0 in both cases. `gradient_penalty` demands
+    a gradient norm of 1, which is defined for single images only. So `WGANGP` raises an error for batch norm
+    (Gulrajani et al. 2017, section 4).
 
     Args:
-        discriminator: the unwrapped network.
+        discriminator: the discriminator, not wrapped by a strategy.
         real: real images.
         *condition: tensors that the discriminator is conditioned on.
 
@@ -65,9 +66,9 @@ def gradient_penalty(
     """Computes the two-sided gradient penalty (Gulrajani et al. 2017, equation 3).
 
     Args:
-        critic: the unwrapped network.
+        critic: the critic, not wrapped by a strategy.
         real, fake: real and generated images.
-        eps: one number in [0, 1) for each image, with as many dimensions as the images.
+        eps: one random number in [0, 1) for each image, with as many dimensions as the images.
         *condition: tensors that the critic is conditioned on.
 
     Returns:
@@ -79,7 +80,7 @@ def gradient_penalty(
 
 
 def _gradient(network: nn.Module, images: Tensor, condition: tuple[Tensor, ...]) -> Float[Tensor, "n pixels"]:
-    """Returns the gradient of the scores with respect to each image, with its graph; buffers keep their values."""
+    """Returns the gradient of the scores with respect to each image, with its graph, without changing buffers."""
     with without_autocast(images), uncompiled(network):
         images = full_precision(images.detach()).requires_grad_(True)
         scores = functional_call(network, _copies_of_buffers(network), (images, *condition), tie_weights=False)
@@ -89,7 +90,7 @@ def _gradient(network: nn.Module, images: Tensor, condition: tuple[Tensor, ...])
 def _copies_of_buffers(network: nn.Module) -> dict[str, Tensor]:
     """Returns copies of all buffers that a forward pass might update, such as the running statistics of batch norm.
 
-    The vectors of `SpectralNorm` are excluded: they are updated once per step, by the first forward pass.
+    The vectors of `SpectralNorm` are excluded, because the first forward pass of a step must update them.
     """
     return {
         f"{prefix}.{name}" if prefix else name: buffer.clone()

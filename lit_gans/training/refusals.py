@@ -1,4 +1,4 @@
-"""Refusals before the first step of what Lightning would silently train otherwise than asked."""
+"""Checks before the first step, which reject settings that Lightning would silently ignore or change."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ INSTEAD_OF_TRAINER = {  # see `refuse_automatic_arguments`
 
 
 def refuse_arguments(module: LightningModule, trainer: Trainer) -> None:
-    """Raises `RefusedInput` for arguments of the Trainer that a GAN does not follow, before Lightning checks them."""
+    """Raises `RefusedInput` for arguments of the Trainer that GANs do not support, before Lightning checks them."""
     refuse_automatic_arguments(module, trainer)
-    ignored = any(each.config.get("lr_scheduler") for each in callbacks_of(trainer, SaveConfigCallback))
+    ignored = any(callback.config.get("lr_scheduler") for callback in callbacks_of(trainer, SaveConfigCallback))
     if "configure_optimizers" in vars(module) or ignored:  # LightningCLI ignores --lr_scheduler without --optimizer
         raise RefusedInput(
-            f"{type(module).__name__} has an optimizer for each network, in place of which --optimizer and"
-            " --lr_scheduler of LightningCLI would make a single one: use --model.generator_optimizer NAME and"
+            f"{type(module).__name__} has an optimizer for each network, but --optimizer and --lr_scheduler of"
+            " LightningCLI configure a single optimizer: use --model.generator_optimizer NAME and"
             " --model.discriminator_optimizer NAME, and their schedule."
         )
     for name in ("val_check_interval", "check_val_every_n_epoch"):
@@ -46,16 +46,16 @@ def refuse_arguments(module: LightningModule, trainer: Trainer) -> None:
         if value not in (None, 1) and not is_overridden("validation_step", module):
             raise RefusedInput(
                 f"Trainer({name}={value!r}) has no effect on {type(module).__name__}, which has no validation_step:"
-                " leave it out, and set how often scores are measured by metrics.every_n_steps=NUMBER, in Python"
+                " leave it out. To set how often scores are measured, use metrics.every_n_steps=NUMBER, in Python"
                 " GenerativeMetrics(every_n_steps=NUMBER)."
             )
 
 
 def refuse_trainer(module: LightningModule, trainer: Trainer) -> None:
-    """Raises `RefusedInput` if device, precision, processes, data and module do not fit together.
+    """Raises `RefusedInput` if the device, precision, processes, data, callbacks and module are incompatible.
 
-    The data's `num_classes`, `image_size` and `channels`, where it has them, must be those of the module. Two
-    callbacks must neither measure the same key nor write the same files.
+    If the data have `num_classes`, `image_size` or `channels`, these must equal the module's values. Two callbacks must
+    neither measure the same key nor write the same files.
     """
     _refuse_precision(trainer.strategy.root_device.type, str(trainer.precision))
     _refuse_processes(trainer)
@@ -67,7 +67,7 @@ def _refuse_callbacks(trainer: Trainer) -> None:
     conflicts: dict[str, str] = {}
     for callback in callbacks_of(trainer, GenerativeCallback):
         name = type(callback).__name__
-        measured = {f"measure {key}: keep one of them, or give them other scores": name for key in callback.directions}
+        measured = {f"measure {key}: keep one of them, or change its scores": name for key in callback.directions}
         for conflict in [*measured, *([f"{callback.conflict}: keep one of them"] if callback.conflict else [])]:
             if conflict in conflicts:
                 raise RefusedInput(f"two callbacks, {conflicts[conflict]} and {name}, would both {conflict}.")
@@ -77,13 +77,14 @@ def _refuse_callbacks(trainer: Trainer) -> None:
 def _refuse_precision(device: str, precision: str) -> None:
     if precision.startswith("16") and device != "cuda":
         raise RefusedInput(
-            f"precision=fp16 ({precision}) needs a CUDA device, and on {device} Lightning would silently compute in"
-            " bf16: use precision=bf16 or precision=fp32."
+            f"precision=fp16 ({precision}) needs a CUDA device, but the device is {device}, where Lightning would"
+            " silently compute in bf16: use precision=bf16 or precision=fp32."
         )
     if precision in ("bf16-true", "16-true") or precision.startswith("transformer-engine"):
         raise RefusedInput(
-            f"precision={precision}: weights in less than float32 lose small updates of optimizers and averages: use"
-            " precision=bf16 (bf16-mixed) or fp16, which compute in half precision and keep the weights."
+            f"precision={precision} stores the weights in less than float32, which loses small updates of optimizers"
+            " and averages: use precision=bf16 (bf16-mixed) or fp16, which compute in half precision but keep float32"
+            " weights."
         )
 
 
@@ -95,13 +96,13 @@ def _refuse_processes(trainer: Trainer) -> None:
         and not finds_unused_parameters(strategy)
     ):
         raise RefusedInput(
-            f"trainer.devices={trainer.num_devices} with Lightning's own DDP, which waits for the gradients of frozen"
-            " networks: use strategy=ddp, in Python Trainer(strategy=NetworkDDP())."
+            f"trainer.devices={trainer.num_devices} uses Lightning's own DDP, which would wait for the gradients of"
+            " frozen networks: use strategy=ddp, in Python Trainer(strategy=NetworkDDP())."
         )
     launcher, num_processes = _launched()
     if num_processes > 1 and trainer.world_size == 1:
         raise RefusedInput(
-            f"{launcher} started {num_processes} processes, and each would train independently: use strategy=ddp"
+            f"{launcher} started {num_processes} processes, but each would train independently: use strategy=ddp"
             f" with trainer.devices x trainer.num_nodes = {num_processes}."
         )
 
@@ -119,11 +120,11 @@ def _refuse_data(module: Any, data: object) -> None:
     theirs = getattr(data, "num_classes", module.num_classes)
     if module.num_classes and theirs != module.num_classes:
         raise RefusedInput(
-            f"the model is conditioned on num_classes={module.num_classes} and the data has {theirs} classes:"
-            " they must be the same; 0 trains without classes."
+            f"the model is conditioned on num_classes={module.num_classes}, but the data has {theirs} classes:"
+            " they must be equal; num_classes=0 trains without classes."
         )
     for name in ("image_size", "channels"):
         theirs, ours = getattr(data, name, getattr(module, name)), getattr(module, name)
         theirs = as_size(theirs) if name == "image_size" else theirs
         if theirs != ours:
-            raise RefusedInput(f"the data has {name}={theirs} and the model {name}={ours}: they must be the same.")
+            raise RefusedInput(f"the data has {name}={theirs}, but the model has {name}={ours}: they must be equal.")

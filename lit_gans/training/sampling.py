@@ -1,4 +1,4 @@
-"""Samples of a GAN: latents, labels, grids, and the copies of the generator that make them."""
+"""Sampling from a GAN: latents, labels, image grids, and the copies of the generator that generate the images."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ Weights = Literal["ema", "raw"]
 
 @dataclass
 class GeneratorCopies:
-    """Copies of the generator outside the module tree, with no trainable parameters and no state-dict keys.
+    """Copies of the generator outside the module tree, so that they are neither trained nor part of the state dict.
 
     Attributes:
         averaged: generator with the moving average of the weights.
-        full: generator with the trained weights, gathered if a strategy shards the networks over the ranks.
+        full: generator with the trained weights, gathered from all ranks. It is None unless a strategy shards the
+            networks.
     """
 
     averaged: nn.Module | None = None
@@ -35,7 +36,7 @@ class GeneratorCopies:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Context in which every layer is in evaluation mode; the modes are restored at the end."""
+    """Context manager that sets every layer to evaluation mode and restores the previous modes on exit."""
     training = [layer for layer in module.modules() if layer.training]
     module.eval()
     try:
@@ -53,19 +54,19 @@ class ImageSampler(GANDefinition):
     # ---- samples
 
     def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
-        """Returns inputs of `decode` for `num` images: latents by default; `data` is the datamodule, if any."""
+        """Returns the inputs of `decode` for `num` images, by default latents; `data` is the datamodule or None."""
         return self.latents(num, seed)
 
     def sampling_share(self, rows: Int64[Tensor, " n"], num: int, seed: int, data: Any = None) -> Tensor:
-        """Returns some rows of `sampling_inputs`, such as those of a rank, without reading images of other rows."""
+        """Returns some rows of `sampling_inputs`, for example one rank's rows, without reading images of other rows."""
         return self.sampling_inputs(num, seed, data)[rows]
 
     def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Batch:
-        """Returns the batch for `generate`: inputs, labels and any further noise."""
+        """Returns the batch for `generate`: inputs, labels and any additional noise."""
         return {"latents": inputs} if labels is None else {"latents": inputs, "label": labels}
 
     def sampling_batch_like(self, batch: Batch, seed: int) -> Batch:
-        """Returns a batch for `generate` with the conditions of a training batch."""
+        """Returns a batch for `generate` that has the same conditions as a training batch."""
         latents = self.latents(len(batch["image"]), seed).to(batch["image"])
         return self.sampling_batch(latents, batch.get("label"), seed)
 
@@ -86,17 +87,17 @@ class ImageSampler(GANDefinition):
 
         Args:
             num: number of images.
-            seed: seed of the latents; the same seed gives the same latents on any device.
-            label: class of all images of a conditional generator; `None` cycles through all classes.
-            weights: `ema` for the averaged generator, `raw` for the trained one; `None` uses the averaged one if it
-                exists.
+            seed: seed of the latents. The same seed gives the same latents on any device.
+            label: class of all images, for a conditional generator. `None` cycles through all classes.
+            weights: `ema` uses the averaged generator, `raw` the trained generator. `None` uses the averaged generator
+                if it exists, otherwise the trained generator.
             batch_size: number of images generated at once.
 
         Returns:
             Images in [0, 1].
 
         Raises:
-            RefusedInput: the generator is not conditioned on such a label, or no averaged weights exist.
+            RefusedInput: if the generator is not conditioned on such a label, or no averaged weights exist.
         """
         return self.decode(
             self.sampling_inputs(num, seed),
@@ -107,37 +108,35 @@ class ImageSampler(GANDefinition):
         )
 
     def forward(self, inputs: Tensor, labels: Tensor | None = None) -> Float[Tensor, "n c h w"]:
-        """Generates the images in [0, 1] that `decode` generates, with their graph: `gan(z)`.
+        """Generates the same images in [0, 1] as `decode`, but keeps their graph: `gan(z)`.
 
-        The averaged generator is used if it exists. A training step calls the networks instead.
+        It uses the averaged generator if it exists. Training steps call the networks directly instead of this method.
 
         Args:
-            inputs: latents (n, z); of a GAN that translates images, images in [0, 1].
-            labels: class of each image of a conditional generator; `None` cycles through all classes.
+            inputs: latents (n, z). For a GAN that translates images, images in [0, 1].
+            labels: class of each image, for a conditional generator. `None` cycles through all classes.
 
         Raises:
-            RefusedInput: the generator takes other inputs.
+            RefusedInput: if the inputs are not valid inputs of the generator.
         """
         self.refuse_inputs(inputs, labels)
         labels = self.labels(len(inputs)) if labels is None else labels
-        own = None if labels is None else labels.to(self.device)
-        return self._images([self.sampling_batch(self.to_generator(inputs), own, mix(0, 0))])
+        labels = None if labels is None else labels.to(self.device)
+        return self._images([self.sampling_batch(self.to_generator(inputs), labels, mix(0, 0))])
 
     def predict_step(self, data: Any, batch_idx: int, dataloader_idx: int = 0) -> Float[Tensor, "n c h w"]:
-        """Generates images in [0, 1] from a batch of `Trainer.predict`: latents (n, z), or pairs (latents, labels)."""
+        """Generates images in [0, 1] from a batch of `Trainer.predict`, either latents (n, z) or (latents, labels)."""
         inputs, *labels = data if isinstance(data, list | tuple) else [data]
         images: Tensor = self(inputs, *labels[:1])
         return images
 
     def refuse_inputs(self, inputs: Any, labels: Tensor | None) -> None:
-        """Raises `RefusedInput` for inputs of `forward` that are no latents, and for labels of a generator
-        without classes.
-        """
+        """Raises `RefusedInput` if inputs of `forward` are not latents, or an unconditional generator gets labels."""
         shape = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
         if not isinstance(inputs, Tensor) or shape[1:] != (self.latent_dim,) or not inputs.is_floating_point():
             raise RefusedInput(
-                f"{type(self).__name__} generates images from latents, floats of shape (n, {self.latent_dim}), and got"
-                f" {shape}: use latents(n), or torch.randn(n, {self.latent_dim})."
+                f"{type(self).__name__} generates images from latents, a float tensor of shape (n, {self.latent_dim}),"
+                f" but got {shape}: use latents(n), or torch.randn(n, {self.latent_dim})."
             )
         if labels is not None and not self.num_classes:
             raise RefusedInput("labels: the model was trained without classes; leave them out.")
@@ -155,18 +154,18 @@ class ImageSampler(GANDefinition):
 
         Args:
             inputs: latents (n, z).
-            labels: class of each image of a conditional generator; `None` cycles through all classes.
+            labels: class of each image, for a conditional generator. `None` cycles through all classes.
             weights: see `sample`.
             batch_size: number of images generated at once.
-            seed: seed of further noise, such as dropout.
+            seed: seed of additional noise, such as dropout.
         """
         labels = self.labels(len(inputs)) if labels is None else labels
 
         def batches() -> Iterator[Batch]:
             for start in range(0, len(inputs), batch_size):
                 rows = slice(start, start + batch_size)
-                own = None if labels is None else labels[rows].to(self.device)
-                yield self.sampling_batch(self.to_generator(inputs[rows]), own, mix(seed, start // batch_size))
+                batch_labels = None if labels is None else labels[rows].to(self.device)
+                yield self.sampling_batch(self.to_generator(inputs[rows]), batch_labels, mix(seed, start // batch_size))
 
         return self.decode_batches(batches(), weights)
 
@@ -182,7 +181,7 @@ class ImageSampler(GANDefinition):
         return self.to_unit_range(torch.cat(images).float())
 
     def to_generator(self, inputs: Tensor) -> Tensor:
-        """Moves inputs to the generator's device, in its precision, which is float64 with precision=64-true."""
+        """Converts inputs to the generator's device and dtype, which is float64 with precision=64-true."""
         return inputs.to(self.device, next(self.generator.parameters()).dtype)
 
     def latents(self, num: int, seed: int = 0) -> Float[Tensor, "n z"]:
@@ -191,23 +190,25 @@ class ImageSampler(GANDefinition):
         return torch.randn(num, self.latent_dim, generator=generator)
 
     def labels(self, num: int, label: int | None = None) -> Int64[Tensor, " n"] | None:
-        """Returns the classes of `num` samples: `label`, or all classes in turn; None for a generator without classes.
+        """Returns the classes of `num` samples, or None if the generator is unconditional.
+
+        All samples have the class `label`. If `label` is None, the samples cycle through all classes.
 
         Raises:
-            RefusedInput: the generator is not conditioned on such a label.
+            RefusedInput: if the generator is not conditioned on such a label.
         """
         if label is None:
             return torch.arange(num) % self.num_classes if self.num_classes else None
         if not self.num_classes:
             raise RefusedInput(f"label={label}: the model was trained without classes; leave it out.")
         if not 0 <= label < self.num_classes:
-            raise RefusedInput(f"label={label}: the model knows the classes 0 to {self.num_classes - 1}.")
+            raise RefusedInput(f"label={label}: the model has the classes 0 to {self.num_classes - 1}.")
         return torch.full((num,), label)
 
     def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Float[Tensor, "n c h w"], int]:
         """Returns samples and the number of grid columns.
 
-        A conditional model has one column for each class, and `num` is rounded down to full rows.
+        For a conditional model, the grid has one column for each class, and `num` is rounded down to full rows.
         """
         columns = math.ceil(math.sqrt(num))
         if 0 < self.num_classes <= num:
@@ -218,14 +219,14 @@ class ImageSampler(GANDefinition):
 
     @property
     def averaged_generator(self) -> nn.Module | None:
-        """Generator with averaged weights, or `None` if there is no average."""
+        """Generator with the moving average of the weights, or `None` if there is no average."""
         return self._copies.averaged
 
     def sampling_generator(self, weights: Weights | None = None) -> nn.Module:
-        """Returns the generator that samples and metrics use; for `weights` see `sample`.
+        """Returns the generator that samples and metrics use. For `weights`, see `sample`.
 
         Raises:
-            RefusedInput: averaged weights are requested but do not exist.
+            RefusedInput: if averaged weights are requested but do not exist.
         """
         if weights == "raw" or (weights is None and self._copies.averaged is None):
             return self.generator if self._copies.full is None else self._copies.full

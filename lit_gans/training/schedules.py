@@ -1,6 +1,6 @@
-"""Schedules: numbers that change over the training, such as learning rates and weights of losses.
+"""Schedules of numbers that change during training, such as learning rates and loss weights.
 
-A base class rather than a union: jsonargparse distinguishes its subclasses by their class path.
+`Schedule` is a base class and not a union of types, so that jsonargparse can select a subclass by its class path.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from lit_gans.common.errors import RefusedInput
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a training at the start of a generator iteration.
+    """Progress of the training at the start of a generator iteration.
 
     Attributes:
         iterations: number of finished generator iterations.
-        images: number of real images that all ranks have trained on.
-        total: number of generator iterations of the training; 0 if no schedule needs it.
-        images_per_iteration: number of real images of all ranks in this iteration; 0 before the first one.
+        images: number of real images that all ranks together have trained on.
+        total: total number of generator iterations of the training. 0 if no schedule needs it.
+        images_per_iteration: number of real images of all ranks in this iteration. 0 before the first iteration.
     """
 
     iterations: int = 0
@@ -32,11 +32,16 @@ class Progress:
 
     @property
     def images_seen(self) -> int:
-        """Number of real images at the end of the iteration."""
+        """Number of real images that all ranks together have trained on at the end of the iteration."""
         return self.images + self.images_per_iteration
 
     def next(self, iterations: int, num_images: int) -> Progress:
-        """Returns the progress at the start of the next iteration, which trains on `num_images` real images."""
+        """Returns the progress at the start of the next iteration, which trains on `num_images` real images.
+
+        Args:
+            iterations: number of finished generator iterations.
+            num_images: number of real images of all ranks in the next iteration.
+        """
         return Progress(iterations, self.images_seen, self.total, num_images)
 
 
@@ -45,22 +50,22 @@ class Schedule(ABC):
 
     needs_total = True
 
-    def __post_init__(self) -> None:  # of the dataclasses that subclasses are
+    def __post_init__(self) -> None:  # subclasses are dataclasses
         convert_fields(self)
 
     @abstractmethod
     def at(self, progress: Progress) -> float:
-        """Returns the value in an iteration."""
+        """Returns the value of the schedule at a given progress."""
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The first and the last value, between which all values lie."""
+        """The first and the last value of the schedule. All values lie between them."""
         return 1.0, 0.0
 
 
 @dataclass(frozen=True)
 class Constant(Schedule):
-    """Keeps a learning rate constant; other numbers need no schedule for it."""
+    """Keeps the learning rate constant. Other numbers are constant without a schedule."""
 
     needs_total = False
 
@@ -72,14 +77,14 @@ class Constant(Schedule):
         return 1.0, 1.0
 
 
-def _whole(progress: Progress) -> int:
-    """Returns the number of iterations of the training, 1 before it begins.
+def _num_iterations(progress: Progress) -> int:
+    """Returns the number of iterations of the training, or 1 before the training begins.
 
     Raises:
-        RefusedInput: the training has no end.
+        RefusedInput: if the training has no end.
     """
     if progress.iterations and not progress.total:
-        raise RefusedInput("a schedule that lasts for all iterations needs trainer.max_steps, or over=NUMBER.")
+        raise RefusedInput("a schedule over all iterations needs trainer.max_steps, or over=NUMBER.")
     return progress.total or 1
 
 
@@ -88,7 +93,7 @@ class ConstantThenLinear(Schedule):
     """Keeps the learning rate constant at first, then decays it linearly to zero (Zhu et al. 2017, section 4).
 
     Args:
-        constant_share: fraction of the generator iterations, in [0, 1), before the decay begins.
+        constant_share: fraction of the generator iterations before the decay begins, in [0, 1).
     """
 
     constant_share: float = 0.5
@@ -99,7 +104,7 @@ class ConstantThenLinear(Schedule):
             raise RefusedInput(f"constant_share={self.constant_share} must lie in [0, 1).")
 
     def at(self, progress: Progress) -> float:
-        total = _whole(progress)
+        total = _num_iterations(progress)
         return min(1.0, max(0.0, (total - progress.iterations) / (total - self.constant_share * total)))
 
 
@@ -113,7 +118,7 @@ class _Transition(Schedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.over is None and self.unit == "images":
-            raise RefusedInput("over=null lasts for all iterations of the training: give over=NUMBER with unit=images.")
+            raise RefusedInput("over=null means all iterations of the training: set over=NUMBER with unit=images.")
         if self.over is not None and self.over < 1:
             raise RefusedInput(f"over={self.over} must be at least 1, or null for all iterations of the training.")
 
@@ -127,21 +132,21 @@ class _Transition(Schedule):
         return self.start, self.end
 
     def _elapsed(self, progress: Progress) -> tuple[int, int]:
-        """Returns how much of the transition is over, and its length."""
-        over = self.over or _whole(progress)
+        """Returns the elapsed part and the length of the transition, both in `unit`."""
+        over = self.over or _num_iterations(progress)
         done = progress.images if self.unit == "images" else progress.iterations
         return min(done, over), over
 
 
 @dataclass(frozen=True)
 class Linear(_Transition):
-    """Changes linearly from one value to another. The defaults decay a learning rate to zero at the last iteration.
+    """Changes linearly from `start` to `end`. The defaults decay a learning rate to zero at the last iteration.
 
     Args:
-        start: value at the beginning; of a learning rate, the factor.
-        end: value at the end and from then on.
-        over: number of generator iterations or images that the change takes; null takes all iterations.
-        unit: what `over` counts; images are the real ones that all ranks train on.
+        start: value at the beginning. For a learning rate, all values are factors of `lr`.
+        end: value at the end, and in all iterations after the end.
+        over: number of generator iterations or images from start to end. null means all iterations of the training.
+        unit: unit of `over`. `images` counts the real images that all ranks together train on.
     """
 
     def at(self, progress: Progress) -> float:
@@ -151,13 +156,13 @@ class Linear(_Transition):
 
 @dataclass(frozen=True)
 class Cosine(_Transition):
-    """Changes along half a period of the cosine (Loshchilov and Hutter 2017, equation 5, without restarts).
+    """Changes from `start` to `end` along half a cosine period (Loshchilov and Hutter 2017, eq. 5, no restarts).
 
     Args:
-        start: value at the beginning; of a learning rate, the factor.
-        end: value at the end and from then on.
-        over: number of generator iterations or images that the change takes; null takes all iterations.
-        unit: what `over` counts; images are the real ones that all ranks train on.
+        start: value at the beginning. For a learning rate, all values are factors of `lr`.
+        end: value at the end, and in all iterations after the end.
+        over: number of generator iterations or images from start to end. null means all iterations of the training.
+        unit: unit of `over`. `images` counts the real images that all ranks together train on.
     """
 
     def at(self, progress: Progress) -> float:
@@ -169,26 +174,27 @@ Number = float | Schedule
 
 
 def ends(number: Number) -> tuple[float, float]:
-    """Returns the first and the last value of a number, between which all of its values lie."""
+    """Returns the first and the last value of a number or schedule. All values lie between them."""
     return number.ends if isinstance(number, Schedule) else (number, number)
 
 
 def value_at(number: Number, progress: Progress) -> float:
-    """Returns the value of a number in an iteration."""
+    """Returns the value of a number or schedule at a given progress."""
     return number.at(progress) if isinstance(number, Schedule) else number
 
 
 def is_zero(number: Number) -> bool:
-    """Returns whether a number is 0 during the complete training."""
+    """Returns whether a number or schedule is 0 during the whole training."""
     return ends(number) == (0, 0)
 
 
-_LARGEST_WEIGHT = 1e6  # of a loss term; a larger one is most likely a typo
+_LARGEST_WEIGHT = 1e6  # maximum weight of a loss term; a larger weight is most likely a typo
 
 
 def refuse_weights(**weights: Number) -> None:
-    """Raises `RefusedInput` for the first weight of a loss that is negative, not a number, or above 1,000,000, also at
-    the end of its schedule.
+    """Raises `RefusedInput` if a loss weight is negative, not a number, or above 1,000,000.
+
+    If the weight is a schedule, its first and its last value are checked. The error names the first invalid weight.
     """
     for name, weight in weights.items():
         for end in ends(weight):

@@ -1,7 +1,7 @@
-"""One iteration of adversarial training, from the batch of a loader to the losses, without Lightning.
+"""One iteration of adversarial training, from a loader's batch to the losses, without Lightning.
 
-`TrainingStep` is the only training loop. Its `Backend` runs backward passes and optimizer steps: plain torch in
-`backend.py`, Lightning's Trainer with any strategy in `module.py`.
+`TrainingStep` is the only training loop. Its `Backend` runs the backward passes and optimizer steps. `backend.py`
+implements it in plain PyTorch, `trainer_backend.py` with Lightning's Trainer and any strategy.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Terms = dict[str, tuple[Tensor, Tensor | None]]  # loss and penalty of each netw
 
 
 class TrainingStep:
-    """Trains the networks of a GAN for one iteration at a time.
+    """Trains the networks of a GAN, one iteration per call.
 
     Args:
-        gan: networks and losses.
-        backend: runs the backward passes and optimizer steps; the losses of the GAN use it, too.
+        gan: the networks and losses.
+        backend: runs the backward passes and optimizer steps. The losses of the GAN use the same backend.
     """
 
     def __init__(self, gan: GANDefinition, backend: Backend) -> None:
@@ -44,24 +44,24 @@ class TrainingStep:
         gan.finite.start(weights)
 
     def __call__(self, data: Any, iteration: int) -> dict[str, Tensor]:
-        """Runs an iteration: `n_critic` steps of the discriminators and one step of the generator.
+        """Runs one iteration: `n_critic` steps of the discriminators and one step of the generator.
 
         Args:
-            data: output of a loader, with the images of all steps, see `prepare_batch`.
-            iteration: number of earlier iterations.
+            data: output of a loader with the images of all steps, see `prepare_batch`.
+            iteration: number of previous iterations.
 
         Returns:
-            The loss of each network without its penalty, the mean over its microbatches.
+            The mean loss of each network over its microbatches, without its penalty.
 
         Raises:
-            FloatingPointError: a loss, a penalty or a weight is not finite.
+            FloatingPointError: if a loss, a penalty or a weight is not finite.
         """
         gan, backend = self.gan, self.backend
-        seed_dropout(gan.device, mix(gan.seed, iteration, backend.rank))  # the same after a resume
+        seed_dropout(gan.device, mix(gan.seed, iteration, backend.rank))  # gives the same dropout after a resume
         batch = prepare_batch(data, gan.channels_last)
         gan.progress = gan.progress.next(iteration, len(batch["image"]) * backend.world_size)
         reuses_latents = gan.reuses_fake and gan.generator_batch_multiple == 1
-        shares_forward = reuses_latents and gan.accumulate_gradients == 1  # its graph serves both steps
+        shares_forward = reuses_latents and gan.accumulate_gradients == 1  # both steps share one forward pass
         losses: dict[str, Tensor] = {}
 
         real = split_batch(batch, gan.n_critic)
@@ -70,16 +70,16 @@ class TrainingStep:
             last = critic_step == gan.n_critic - 1
             if shares_forward and last:
                 microbatches[0] = gan.with_fake(microbatches[0])
-            seen = microbatches
+            discriminator_inputs = microbatches
             if gan.generator_first and last:
-                seen = [self._with_detached_fake(each) for each in microbatches]
+                discriminator_inputs = [self._with_detached_fake(batch) for batch in microbatches]
                 losses |= self._step(("generator",), microbatches, self.generator_terms)
             if gan.trains_discriminators:
-                losses |= self._step(gan.discriminator_names, seen, self.discriminator_terms)
+                losses |= self._step(gan.discriminator_names, discriminator_inputs, self.discriminator_terms)
 
         if not gan.generator_first:
-            if reuses_latents:  # the generator's step has the microbatches of the last discriminator step
-                microbatches = self._augmented_anew(microbatches, ("generator", iteration))
+            if reuses_latents:  # the generator trains on the microbatches of the last discriminator step
+                microbatches = self._with_new_augmentation_noise(microbatches, ("generator", iteration))
             else:
                 images = repeat_batch(real[-1], gan.generator_batch_multiple)
                 microbatches = self._microbatches(images, ("generator", iteration))
@@ -94,7 +94,7 @@ class TrainingStep:
     # ---- the batch of a step
 
     def _microbatches(self, batch: Batch, key: tuple[int | str, ...]) -> list[Batch]:
-        """Adds this rank's noise for one step to its batch and splits the batch into microbatches."""
+        """Adds this rank's noise for one step to this rank's batch, and splits the batch into microbatches."""
         noise = self._noise(key)
         num = len(batch["image"])
         batch = self.gan.augment({**batch, **self.gan.sample_noise(noise, num)})
@@ -104,15 +104,15 @@ class TrainingStep:
         ranks = self.backend.rank, self.backend.world_size
         return Noise(self._random_numbers, (self.gan.seed, *key), *ranks, self.gan.accumulate_gradients)
 
-    def _augmented_anew(self, microbatches: list[Batch], key: tuple[int | str, ...]) -> list[Batch]:
-        """Returns microbatches of an earlier step with new random numbers of the augmentations."""
+    def _with_new_augmentation_noise(self, microbatches: list[Batch], key: tuple[int | str, ...]) -> list[Batch]:
+        """Returns the microbatches of a previous step with new random numbers for their augmentations."""
         num = sum(len(batch["image"]) for batch in microbatches)
         drawn = self.gan.augmentations.noise(self._noise(key), num)
         parts = {name: tensor.chunk(len(microbatches)) for name, tensor in drawn.items()}
         return [{**batch, **{name: part[i] for name, part in parts.items()}} for i, batch in enumerate(microbatches)]
 
     def _with_detached_fake(self, batch: Batch) -> Batch:
-        """Returns a batch with its generated images, which stay the same when the generator steps."""
+        """Adds detached generated images to a batch, so that a later generator step does not change them."""
         if "fake" not in batch:
             with torch.no_grad():
                 batch = self.gan.with_fake(batch)
@@ -124,12 +124,14 @@ class TrainingStep:
     def _step(
         self, names: tuple[str, ...], microbatches: list[Batch], terms_of: Callable[[Batch], Terms]
     ) -> dict[str, Tensor]:
-        """Steps networks once on the mean gradient of microbatches, while all others are frozen.
+        """Runs one optimizer step of each named network on its mean gradient over microbatches.
+
+        All other networks are frozen during the step.
 
         Args:
-            names: names of the networks.
+            names: names of the networks to step.
             microbatches: the images and the noise.
-            terms_of: returns the loss and the penalty of each network in a microbatch.
+            terms_of: function that returns the loss and the penalty of each network for a microbatch.
 
         Returns:
             The mean loss of each network, without its penalty.
@@ -143,9 +145,10 @@ class TrainingStep:
                 with nullcontext() if index == num - 1 else self.backend.without_averaging():
                     for name, (loss, penalty) in terms.items():
                         objective = share_of_loss(loss if penalty is None else loss + penalty, num)
-                        # shared scores go through the same augmentation, whose graph the next discriminator needs
-                        keeps = self.gan.share_scores and name != [*terms][-1]
-                        self.backend.backward(name, objective, retain_graph=keeps)
+                        # with shared scores, all discriminators backpropagate through the graph of one augmentation, so
+                        # only the last backward pass frees it
+                        retain_graph = self.gan.share_scores and name != [*terms][-1]
+                        self.backend.backward(name, objective, retain_graph=retain_graph)
                         share = share_of_loss(loss.detach(), num)
                         total[name] = total[name] + share if name in total else share
             for name in names:
@@ -154,12 +157,12 @@ class TrainingStep:
 
     @contextmanager
     def _training_only(self, names: tuple[str, ...]) -> Iterator[None]:
-        """Context in which only networks of these names are trained.
+        """Context manager in which only the named networks are trained.
 
-        The parameters of all other networks are frozen, so that no gradients of their weights are computed; those that
-        were frozen before stay frozen at the end. Each spectral norm runs one power iteration.
+        Inside, the parameters of all other networks are frozen, so that no gradients of these parameters are computed.
+        Parameters that were already frozen stay frozen on exit. Each spectral norm runs one power iteration.
         """
-        others = [parameter for name, own in self._trainable.items() if name not in names for parameter in own]
+        others = [parameter for name, weights in self._trainable.items() if name not in names for parameter in weights]
         frozen = [parameter for parameter in others if parameter.requires_grad]
         for parameter in frozen:
             parameter.requires_grad_(False)
@@ -173,35 +176,35 @@ class TrainingStep:
     # ---- the discriminators' losses and penalties
 
     def discriminator_terms(self, batch: Batch) -> Terms:
-        """Returns the loss of each discriminator and the sum of its weighted R1 and R2, of one microbatch."""
+        """Returns the loss and the sum of the weighted R1 and R2 of each discriminator for one microbatch."""
         gan = self.gan
         batch = gan.discriminator_batch(self._with_detached_fake(batch))
         weights = self.penalty_weights()
-        own, shared = ({}, weights) if gan.share_scores else (weights, {})
+        separate, shared = ({}, weights) if gan.share_scores else (weights, {})
         for name in {inputs[kind] for inputs in gan.discriminator_inputs.values() for kind in shared}:
-            if not batch[name].requires_grad:  # real images that a network of the GAN computes do
+            if not batch[name].requires_grad:  # real images already require gradients if a network computes them
                 batch = batch | {name: batch[name].detach().requires_grad_()}
-        seen = gan.augmentations.apply(batch, gan.progress)
-        # before the scores, so that FSDP reduces only after the gradients of the penalty exist
-        penalties = self._penalties_at(seen, own)
-        # a penalty of the scores differentiates their graph twice
+        augmented = gan.augmentations.apply(batch, gan.progress)
+        # the penalties precede the scores, so that FSDP reduces gradients only after the penalties' gradients exist
+        penalties = self._separate_penalties(augmented, separate)
+        # the discriminators run uncompiled, since a penalty on shared scores differentiates their graph twice
         with uncompiled(*map(gan.get_submodule, gan.discriminator_names if shared else ())):
-            outputs = gan.discriminator_losses(seen["image"], seen["fake"], seen)
-        penalties |= self._penalties_of(outputs, batch, shared)
+            outputs = gan.discriminator_losses(augmented["image"], augmented["fake"], augmented)
+        penalties |= self._shared_penalties(outputs, batch, shared)
         for name, output in outputs.items():
             self._observe(name, output, penalties.get(name))
         return {name: (loss_of(output), penalties.get(name)) for name, output in outputs.items()}
 
     def penalty_weights(self) -> dict[Kind, float]:
-        """Returns the weights of R1 ("real") and R2 ("fake") in this iteration, without those that are 0."""
+        """Returns the nonzero weights of R1 ("real") and R2 ("fake") in this iteration."""
         gan = self.gan
         if gan.progress.iterations % gan.r1_every:
             return {}
         weights: dict[Kind, float] = {"real": gan.now(gan.r1_gamma), "fake": gan.now(gan.r2_gamma)}
         return {kind: weight * gan.r1_every for kind, weight in weights.items() if weight}
 
-    def _penalties_at(self, batch: Batch, weights: Mapping[Kind, float]) -> dict[str, Tensor]:
-        """Returns the weighted R1 and R2 of each discriminator at augmented images, from forwards of their own."""
+    def _separate_penalties(self, batch: Batch, weights: Mapping[Kind, float]) -> dict[str, Tensor]:
+        """Returns the weighted R1 and R2 of each discriminator at augmented images, using separate forward passes."""
         penalties: dict[str, Tensor] = {}
         for name, inputs in self.gan.discriminator_inputs.items():
             for kind, weight in weights.items():
@@ -210,10 +213,10 @@ class TrainingStep:
                 penalties[name] = penalties.get(name, 0.0) + weight * penalty
         return penalties
 
-    def _penalties_of(
+    def _shared_penalties(
         self, outputs: Mapping[str, Tensor | Scored], batch: Batch, weights: Mapping[Kind, float]
     ) -> dict[str, Tensor]:
-        """Returns the weighted R1 and R2 of each discriminator from its scores and the images before augmentation."""
+        """Returns the weighted R1 and R2 of each discriminator, given the scores of its loss and unaugmented images."""
         penalties: dict[str, Tensor] = {}
         for name, inputs in self.gan.discriminator_inputs.items():
             for kind, weight in weights.items():
@@ -240,21 +243,21 @@ class TrainingStep:
     # ---- the generator's loss
 
     def generator_terms(self, batch: Batch) -> Terms:
-        """Returns the loss of the generator, of one microbatch."""
+        """Returns the loss of the generator for one microbatch."""
         batch = self.gan.generator_batch(batch)
         batch = batch if "fake" in batch else self.gan.with_fake(batch)
-        seen = self.gan.augmentations.apply(batch, self.gan.progress)
-        loss = self.gan.generator_loss(seen["fake"], seen)
+        augmented = self.gan.augmentations.apply(batch, self.gan.progress)
+        loss = self.gan.generator_loss(augmented["fake"], augmented)
         self.gan.finite.add(LOSS, "generator", loss)
         return {"generator": (loss, None)}
 
-    # ---- the end
+    # ---- the end of an iteration
 
     def refuse_divergence(self, iteration: int) -> None:
         """Raises `FloatingPointError` if the training has diverged.
 
         Args:
-            iteration: number of iterations that have ended.
+            iteration: number of finished iterations.
         """
         for network, scale in self.backend.loss_scales().items():
             self.gan.finite.add(SCALE, network, scale)

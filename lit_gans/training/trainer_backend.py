@@ -19,7 +19,7 @@ class TrainerBackend(Backend):
     """Runs backward passes and optimizer steps with Lightning's Trainer and its strategy.
 
     Args:
-        module: a module that a Trainer trains.
+        module: a module that is attached to a Trainer.
     """
 
     def __init__(self, module: GANDefinition) -> None:
@@ -31,8 +31,8 @@ class TrainerBackend(Backend):
         )
 
     def backward(self, network: str, loss: Tensor, retain_graph: bool) -> None:
-        named = backward_arguments(self.trainer.strategy, network)
-        self.module.manual_backward(loss, retain_graph=retain_graph, **named)
+        arguments = backward_arguments(self.trainer.strategy, network)
+        self.module.manual_backward(loss, retain_graph=retain_graph, **arguments)
 
     def without_averaging(self) -> AbstractContextManager[Any]:
         return block_backward_sync(self.trainer.strategy)
@@ -41,7 +41,7 @@ class TrainerBackend(Backend):
         """Steps the network's optimizer and clears its gradients.
 
         Within the strategy's step, Lightning unscales the gradients and calls `on_before_optimizer_step`, which clips
-        them. Its wrapper of the optimizer is left out, since it would count each step in `trainer.global_step`.
+        them. Lightning's wrapper of the optimizer is not used, since it would count each step in `trainer.global_step`.
         """
         optimizer = self.optimizers[network]
         with self.trainer.profiler.profile("optimizer_step"):  # type: ignore[attr-defined]  # set by a connector

@@ -1,4 +1,4 @@
-"""Fine-tuning: weights of one training in the networks of another, partly where sizes differ, and frozen layers."""
+"""Fine-tuning: copies pretrained weights into new networks, even if sizes partly differ, and freezes layers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lit_gans.common.errors import RefusedInput
 
 @dataclass
 class Transferred:
-    """What a network took from another.
+    """Report of which tensors a network received from another network.
 
     Attributes:
         loaded: names of the tensors that were copied.
-        adapted: names of those whose color channels were averaged or repeated.
-        left: names of those that keep their own values.
-        share: share of the network's numbers that were copied or adapted.
+        adapted: names of the tensors that were converted to a different number of color channels.
+        left: names of the tensors that keep their initial values.
+        share: fraction of the network's values that were copied or adapted.
     """
 
     loaded: list[str] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Transferred:
     def __str__(self) -> str:
         text = f"{self.share:.0%} of the weights"
         if self.adapted:
-            text += f"; other color channels in {', '.join(self.adapted)}"
+            text += f"; adapted to other color channels: {', '.join(self.adapted)}"
         if self.left:
             more = f" and {len(self.left) - 3} more" if len(self.left) > 3 else ""
             text += f"; new: {', '.join(self.left[:3])}{more}"
@@ -39,47 +39,47 @@ class Transferred:
 
 @torch.no_grad()
 def transfer(network: nn.Module, state: Mapping[str, Tensor]) -> Transferred:
-    """Copies a state dict into a network where names and shapes are the same, or only the color channels differ.
+    """Copies tensors of a state dict into a network if names and shapes match, or only the color channels differ.
 
-    Where gray images follow color ones, a convolution of the images sums its weights over the channels, and one that
-    makes images averages them; where color follows gray, weights are divided or repeated. Gray images are thus seen and
-    made as before.
+    From color to gray, weights are summed over the channels in layers whose input is an image. They are averaged in
+    layers whose output is an image. From gray to color, weights are repeated for each channel. In layers whose input is
+    an image, they are also divided by 3. Gray images give the same outputs as before.
 
     Args:
-        network: the network that takes the weights.
+        network: network that receives the weights.
         state: state dict of another network.
     """
-    found, taken, total = Transferred(), 0, 0
-    for name, own in network.state_dict().items():
-        total += own.numel()
-        other = state.get(name)
-        same = other is not None and other.shape == own.shape
-        if other is not None and not same:
-            other = _other_colors(other, own.shape, _layer_of(network, name))
-        if other is None:
-            found.left.append(name)
+    report, transferred, total = Transferred(), 0, 0
+    for name, tensor in network.state_dict().items():
+        total += tensor.numel()
+        source = state.get(name)
+        same = source is not None and source.shape == tensor.shape
+        if source is not None and not same:
+            source = _with_other_colors(source, tensor.shape, _layer_of(network, name))
+        if source is None:
+            report.left.append(name)
             continue
-        (found.loaded if same else found.adapted).append(name)
-        own.copy_(other)
-        taken += own.numel()
-    found.share = taken / total if total else 1.0
-    return found
+        (report.loaded if same else report.adapted).append(name)
+        tensor.copy_(source)
+        transferred += tensor.numel()
+    report.share = transferred / total if total else 1.0
+    return report
 
 
 def freeze_finest(discriminator: nn.Module, num: int) -> None:
-    """Freezes a discriminator up to its `num`-th convolution, counted from the images on (Mo et al. 2020, FreezeD).
+    """Freezes the first `num` convolutions of a discriminator, counted from its input (Mo et al. 2020, FreezeD).
 
-    Layers are counted in the order in which the constructor defines them; norms between frozen convolutions are frozen
-    too.
+    Convolutions are counted in the order in which the constructor defines them. All layers before the first trainable
+    convolution are frozen, including normalizations.
 
     Raises:
-        RefusedInput: the network has no more convolutions than that.
+        RefusedInput: if the network does not have more than `num` convolutions.
     """
     convolutions = [layer for layer in discriminator.modules() if isinstance(layer, nn.Conv2d)]
     if num >= len(convolutions):
         raise RefusedInput(
             f"freeze_discriminator={num} must be less than the number of convolutions of the discriminator,"
-            f" {len(convolutions)}: nothing would learn."
+            f" {len(convolutions)}: otherwise it would not learn anything."
         )
     first_free = {id(parameter) for parameter in convolutions[num].parameters()}
     for parameter in discriminator.parameters():
@@ -89,13 +89,13 @@ def freeze_finest(discriminator: nn.Module, num: int) -> None:
 
 
 def _layer_of(network: nn.Module, name: str) -> nn.Module:
-    """Returns the layer that has a tensor, also where it is parametrized, as by spectral norm."""
+    """Returns the layer of a tensor, even if the tensor is parametrized, for example by spectral norm."""
     path = name.partition(".parametrizations.")[0] if ".parametrizations." in name else name.rpartition(".")[0]
     return network.get_submodule(path)
 
 
-def _other_colors(weight: Tensor, shape: torch.Size, layer: nn.Module) -> Tensor | None:
-    """Returns a tensor with gray instead of color channels, or the reverse; None if anything else differs."""
+def _with_other_colors(weight: Tensor, shape: torch.Size, layer: nn.Module) -> Tensor | None:
+    """Converts a tensor from color to gray channels or the reverse. Returns None if the shapes differ otherwise."""
     sizes = enumerate(zip(weight.shape, shape, strict=False))
     different = [(axis, theirs, ours) for axis, (theirs, ours) in sizes if theirs != ours]
     if weight.dim() != len(shape) or len(different) != 1 or {*different[0][1:]} != {1, 3}:

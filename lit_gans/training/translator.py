@@ -1,4 +1,4 @@
-"""Base class of GANs that translate images: their data, jitter and samples."""
+"""Base class of image-to-image translation GANs: their data, their jitter augmentation and their samples."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from lit_gans.training.schedules import ConstantThenLinear
 logger = logging.getLogger(__name__)
 
 Direction = Literal["a_to_b", "b_to_a"]
-_ENLARGED = 286 / 256  # then a random crop of the original size (Isola et al. 2017, section 6.2)
+_ENLARGED = 286 / 256  # images are enlarged by this factor and cropped back (Isola et al. 2017, section 6.2)
 
 
 class Translator(AdversarialModule):
-    """Translates `input`, images of a domain A, to `image`, those of a domain B.
+    """Translates `input`, images of a domain A, to `image`, images of a domain B.
 
-    The defaults are those of the PyTorch code of Isola et al. (2017) and Zhu et al. (2017): Adam at 2e-4 with
-    beta_1 = 0.5, constant for half of the training and then decaying to zero.
+    The defaults follow the PyTorch code of Isola et al. (2017) and Zhu et al. (2017). Adam has beta_1 = 0.5 and a
+    learning rate of 2e-4. It is constant for half of the training and then decays to zero.
 
     Args:
-        jitter: whether to enlarge images by 286/256, crop them back at a random position and mirror them at random;
-            larger images are cropped at random instead.
-        generator_width: channels of the generator's finest map.
-        discriminator_width: channels of the discriminator's finest map.
-        patch_depth: number of downsampling layers in the discriminator; 3 classifies patches of 70x70 pixels.
-        norm: normalization of each image and channel (`instance`), or another.
+        jitter: whether to enlarge images by 286/256, crop them back at a random position and flip them horizontally at
+            random. Images that are larger than `image_size` are cropped at random instead of enlarged.
+        generator_width: number of channels of the generator's highest-resolution feature map.
+        discriminator_width: number of channels of the discriminator's highest-resolution feature map.
+        patch_depth: number of downsampling layers in the discriminator. With 3, it classifies patches of 70x70 pixels.
+        norm: type of normalization, for example `instance`.
         image_size, generator_optimizer, discriminator_optimizer: see `AdversarialModule`.
         **kwargs: see `AdversarialModule`.
     """
 
     reuses_fake = True
-    directions: ClassVar[tuple[Direction, ...]] = ("a_to_b",)  # in which the model translates
-    input_channels: int  # of the images of A
+    directions: ClassVar[tuple[Direction, ...]] = ("a_to_b",)  # directions in which the model translates
+    input_channels: int  # number of channels of the images of A
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class Translator(AdversarialModule):
         )
         if self.augmentations.diffaugment or self.augmentations.augmenter is not None:
             raise RefusedInput(
-                "diffaugment and augmentation: the L1 loss compares images that are not augmented; leave them out,"
-                f" {self.name} has jitter."
+                f"diffaugment and augmentation: {self.name} does not support them, because its L1 loss compares images"
+                " that are not augmented; leave them out and use jitter."
             )
         refuse_below(1, patch_depth=patch_depth)
         self.jitter, self.norm, self.patch_depth = jitter, norm, patch_depth
@@ -87,11 +87,11 @@ class Translator(AdversarialModule):
     # ---- the batch
 
     def refuse_batch(self, batch: Batch) -> None:
-        """Raises `RefusedInput` if a batch has no images to translate."""
+        """Raises `RefusedInput` if a batch has no images to translate, or images with a wrong number of channels."""
         if "input" not in batch:
             raise RefusedInput(
-                f"{self.name} translates images, and the loader yields none to translate: it must yield dicts with"
-                " input, images of A, and image, those of B."
+                f"{self.name} translates images, but the loader yields no images to translate: it must yield dicts"
+                " with input, images of A, and image, images of B."
             )
         for name, channels in (("input", self.input_channels), ("image", self.channels)):
             refuse_layout(batch[name], (channels, *sides(self.image_size)), name, any_size=True)
@@ -113,33 +113,36 @@ class Translator(AdversarialModule):
         weights: Weights | None = None,
         batch_size: int = 64,
     ) -> Float[Tensor, "n c h w"]:
-        """Returns translations in [0, 1] of images in [0, 1], which may have any size.
+        """Returns translations in [0, 1] of images in [0, 1] of any size.
 
-        The networks are convolutional: those that were trained on crops translate whole pictures (Isola et al. 2017,
-        section 3.3). Sides that they cannot halve often enough are padded by reflection, and the translation is cut.
+        The networks are convolutional, so networks that were trained on crops can translate full-size images (Isola et
+        al. 2017, section 3.3). Images whose height or width the network cannot halve often enough are padded by
+        reflection. Their translations are cropped to the original size.
 
         Args:
-            pictures: images of A, or of B with `direction="b_to_a"`.
+            pictures: images of A, or images of B if `direction="b_to_a"`.
             direction: one of `directions`.
-            seed: seed of dropout, where there is any.
+            seed: seed of dropout, if the generator uses dropout.
             weights: see `AdversarialModule.sample`.
             batch_size: number of images translated at once.
 
         Raises:
-            RefusedInput: the model does not translate in that direction.
+            RefusedInput: if the model does not translate in that direction.
         """
         if direction not in self.directions:
-            raise RefusedInput(f"direction={direction}: {self.name} translates {' and '.join(self.directions)} only.")
+            raise RefusedInput(f"direction={direction}: {self.name} only supports {' and '.join(self.directions)}.")
         return self.decode_in(direction, pictures * 2 - 1, seed=seed, weights=weights, batch_size=batch_size)
 
     def forward(self, inputs: Tensor, labels: Tensor | None = None) -> Float[Tensor, "n c h w"]:
-        """Translates images in [0, 1] of A to images in [0, 1] of B, as `translate` does, with their graph."""
+        """Translates images of A to images of B, both in [0, 1], as `translate` does, but keeps the graph."""
         self.refuse_inputs(inputs, labels)
         return super().forward(inputs * 2 - 1, labels)
 
     def predict_step(self, data: Any, batch_idx: int, dataloader_idx: int = 0) -> Float[Tensor, "n c h w"]:
-        """Translates a batch of `Trainer.predict`, as a training takes it: `input` of a dict, or images, as uint8 or in
-        [-1, 1]; of another loader, its first output.
+        """Translates a batch of `Trainer.predict`.
+
+        The batch has the format of a training batch. It translates `input` if the batch is a dict that has this key,
+        otherwise the batch's images. The images are uint8 or floats in [-1, 1].
         """
         batch = named(data)
         images = {"image": batch["input"] if "input" in batch else batch.get("image")}
@@ -151,10 +154,10 @@ class Translator(AdversarialModule):
         return translations
 
     def refuse_inputs(self, inputs: Any, labels: Tensor | None) -> None:
-        """Raises `RefusedInput` for inputs of `forward` that are no images, and for labels."""
+        """Raises `RefusedInput` if inputs of `forward` are not images, or if there are labels."""
         if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
             kind = inputs.dtype if isinstance(inputs, Tensor) else type(inputs).__name__
-            raise RefusedInput(f"{self.name} translates images, floats (n, c, h, w), and got {kind}.")
+            raise RefusedInput(f"{self.name} translates images, a float tensor (n, c, h, w), but got {kind}.")
         refuse_layout(inputs, (self.input_channels, *sides(self.image_size)), "input", any_size=True)
         if labels is not None:
             raise RefusedInput(f"labels: {self.name} has no classes; leave them out.")
@@ -168,7 +171,7 @@ class Translator(AdversarialModule):
         weights: Weights | None = None,
         batch_size: int = 256,
     ) -> Float[Tensor, "n c h w"]:
-        """Returns translations in [0, 1] of images in [-1, 1]; see `translate`."""
+        """Returns translations in [0, 1] of images in [-1, 1], see `translate`."""
         return self.decode(inputs, weights=weights, seed=seed, batch_size=batch_size)
 
     def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
@@ -178,18 +181,18 @@ class Translator(AdversarialModule):
         return to_networks(spread(self.held_out(data)["input"], num, rows))
 
     def held_out(self, data: Any) -> Mapping[str, Tensor]:
-        """Returns images of both domains that a datamodule excludes from training, `input` and `image`.
+        """Returns the images of both domains, `input` and `image`, that a datamodule excludes from training.
 
         Raises:
-            RefusedInput: there are none.
+            RefusedInput: if the data are not images to translate.
         """
         if isinstance(data, Unpaired):
             return data.unseen
         if isinstance(data, Paired):
             return data.held_out
         raise RefusedInput(
-            f"{self.name} translates images: give input=FOLDER, or call translate(pictures); the callback Samples needs"
-            " a datamodule of images to translate."
+            f"{self.name} needs images to translate: set input=FOLDER, or call translate(pictures); the callback"
+            " Samples needs a datamodule with images to translate."
         )
 
     def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Batch:
@@ -200,45 +203,46 @@ class Translator(AdversarialModule):
 
 
 def spread(images: Tensor, num: int, rows: Int64[Tensor, " n"] | None = None) -> Tensor:
-    """Returns `num` images spread evenly over all, since neighboring files are often similar; or only some of these.
+    """Selects `num` images at even intervals, since neighboring files are often similar.
 
     Args:
-        images: all images.
-        num: number of images that are spread.
-        rows: positions, among these, of the images to return; None for all.
+        images: the images to select from.
+        num: number of images to select.
+        rows: indices into the selected images, to return only these. None returns all selected images.
     """
     return images[(torch.arange(num) if rows is None else rows) * len(images) // num]
 
 
 def with_channels_of(images: Tensor, others: Tensor) -> Tensor:
-    """Returns images with the number of channels of others, in gray where the numbers differ."""
+    """Converts images to the number of channels of `others`. If the numbers differ, the result is gray."""
     return images if images.shape[1] == others.shape[1] else images.mean(1, keepdim=True).expand_as(others)
 
 
 def jittered(
     images: Float[Tensor, "n c h w"], numbers: Float[Tensor, "n 3"], image_size: Size, jitter: bool
 ) -> Float[Tensor, "n c h2 w2"]:
-    """Returns a part of each image, half of them mirrored; in the same way for the same numbers.
+    """Crops each image at a random position and flips half of the images horizontally.
 
-    Images of the size of the crops are enlarged by 286/256 before, larger ones are not.
+    Images of the crop size are first enlarged by 286/256. Larger images are cropped directly. The result depends on
+    `numbers` alone.
 
     Args:
         images: images that are at least as large as the crops.
-        numbers: random numbers in [0, 1), of the row, the column and the mirroring.
+        numbers: random numbers in [0, 1) for the row, the column and the flip.
         image_size: height and width of the crops.
-        jitter: whether to enlarge and to mirror; without, only larger images are cropped.
+        jitter: whether to enlarge and flip images. If False, images are only cropped if they are larger than the crops.
     """
-    mirrored = numbers[:, 2] < 0.5
-    if tuple(images.shape[-2:]) != sides(image_size):  # whole pictures
+    flipped = numbers[:, 2] < 0.5
+    if tuple(images.shape[-2:]) != sides(image_size):  # the loader yields full-size images
         crops = random_crops(images, numbers[:, :2], image_size)
-        return torch.where(mirrored[:, None, None, None], crops.flip(-1), crops) if jitter else crops
+        return torch.where(flipped[:, None, None, None], crops.flip(-1), crops) if jitter else crops
     if not jitter:
         return images
-    share = 1 / _ENLARGED
-    shift = (2 * numbers[:, :2] - 1) * (1 - share)
-    mirror = 1 - 2 * mirrored.to(shift)
-    zero = torch.zeros_like(mirror)
-    rows = [mirror * share, zero, shift[:, 0]], [zero, torch.full_like(zero, share), shift[:, 1]]
+    scale = 1 / _ENLARGED
+    shift = (2 * numbers[:, :2] - 1) * (1 - scale)
+    sign = 1 - 2 * flipped.to(shift)
+    zero = torch.zeros_like(sign)
+    rows = [sign * scale, zero, shift[:, 0]], [zero, torch.full_like(zero, scale), shift[:, 1]]
     matrix = torch.stack([torch.stack(row, 1) for row in rows], 1)
     grid = functional.affine_grid(matrix.to(images), list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, align_corners=False)
@@ -247,16 +251,16 @@ def jittered(
 def random_crops(
     images: Float[Tensor, "n c h w"], numbers: Float[Tensor, "n 2"], image_size: Size
 ) -> Float[Tensor, "n c h2 w2"]:
-    """Returns a part of each image, at the same place for the same numbers.
+    """Crops each image at a random position, which depends on `numbers` alone.
 
     Args:
         images: images that are at least as large as the crops.
-        numbers: random numbers in [0, 1), of the row and the column.
+        numbers: random numbers in [0, 1) for the row and the column.
         image_size: height and width of the crops.
     """
-    places = []
-    for axis, (whole, side) in enumerate(zip(images.shape[-2:], sides(image_size), strict=True)):
-        first = (numbers[:, axis] * (whole - side + 1)).floor().long()
-        places.append(first[:, None] + torch.arange(side, device=images.device))
+    indices = []
+    for axis, (full, side) in enumerate(zip(images.shape[-2:], sides(image_size), strict=True)):
+        first = (numbers[:, axis] * (full - side + 1)).floor().long()
+        indices.append(first[:, None] + torch.arange(side, device=images.device))
     item = torch.arange(len(images), device=images.device)[:, None, None]
-    return images.permute(0, 2, 3, 1)[item, places[0][:, :, None], places[1][:, None, :]].permute(0, 3, 1, 2)
+    return images.permute(0, 2, 3, 1)[item, indices[0][:, :, None], indices[1][:, None, :]].permute(0, 3, 1, 2)

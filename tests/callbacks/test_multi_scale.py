@@ -77,7 +77,7 @@ def test_what_is_no_score_is_refused(random_images, fit):
     class GAN(MultiScaleGAN):
         structure = staticmethod(lambda fine, coarse: [fine, None])
 
-    with pytest.raises(RefusedInput, match=r"must return its scores.* there is NoneType in them"):
+    with pytest.raises(RefusedInput, match=r"must return its scores.* but they contain NoneType"):
         fit(GAN(image_size=16, channels=1, latent_dim=6, r1_gamma=0.1), random_images(), 1)
 
 

@@ -52,7 +52,7 @@ def test_no_reader_runs_the_code_of_a_file(good, tmp_path, name, how):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"hyper_parameters": {"generator_width": 32}}, "is of another architecture"),
+        ({"hyper_parameters": {"generator_width": 32}}, "has a different architecture"),
         ({"hyper_parameters": {"nothing": 1}}, "does not fit the class that it names: .*nothing"),
         ({"hyper_parameters": 3}, "does not fit the class that it names"),
         ({"lit_gans": 3}, "its lit_gans is no mapping"),
@@ -90,7 +90,7 @@ def test_yaml_of_a_run_runs_no_code(train, tmp_path):
     [
         ({"class_path": "os.system"}, "was made by os.system, which is neither imported here nor a registered GAN"),
         ({"class_path": 3}, "class_path is no str"),
-        ({"hyper_parameters": {"discriminator_width": 32}}, "is of another architecture"),
+        ({"hyper_parameters": {"discriminator_width": 32}}, "has a different architecture"),
         ({"hyper_parameters": {"latent_dim": 10**30}}, "does not fit the class that it names"),
         ({"hyper_parameters": {"nothing": 1}}, "does not fit the class that it names: .*nothing"),
         ({"hyper_parameters": []}, "hyper_parameters is no dict"),

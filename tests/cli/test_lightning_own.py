@@ -108,7 +108,7 @@ def test_an_optimizer_is_chosen_by_name_mapping_or_argument(script, arguments, e
         ([f"{GENERATOR}.schedule", "Nope"], "schedule=Nope is not valid: there is no such schedule; valid names: Cons"),
         (
             [f"{GENERATOR}.schedule.over", "5"],
-            "Constant, which has no arguments: first choose another one, such as sch",
+            "Constant has no arguments: first choose another schedule, such as sch",
         ),
     ],
 )

@@ -110,7 +110,7 @@ def test_training_begins_with_a_plan(train, photos, first, monkeypatch):
     assert Path("planned/experiment/plan_photos.yaml").stat().st_mtime_ns == before, "it is not planned again"
     other = "model.generator_width=8", "trainer.max_steps=99", "resume=auto"
     assert train(*first, photos, *small, *other) == 2, "nothing given is dropped"
-    assert "another architecture" in train.err
+    assert "different architecture" in train.err
 
 
 @pytest.mark.runs
@@ -194,7 +194,7 @@ def test_a_plan_takes_size_network_and_widths_of_the_run_that_it_begins_with(ran
     typed = line.split()[1:]
     assert typed[:2] == ["lit-gans", "train"]
     assert train(*typed[2:], "trainer.max_steps=1") == 0, train.err
-    assert "init_from: generator: 100% of the weights; other color channels" in train.err
+    assert "init_from: generator: 100% of the weights; adapted to other color channels" in train.err
 
 
 @pytest.mark.runs

@@ -40,8 +40,8 @@ def contents():
     ("other", "sentence"),
     [
         ("data.seed=1", "data with seed=0"),
-        ("model.generator_width=8", "another architecture"),
-        ("optimizer@model.discriminator_optimizer=sgd", "has discriminator_optimizer.name=Adam, this"),
+        ("model.generator_width=8", "different architecture"),
+        ("optimizer@model.discriminator_optimizer=sgd", "has discriminator_optimizer.name=Adam, but this"),
     ],
 )
 def test_a_refused_resume_leaves_the_run_as_it_was(train, finished, other, sentence):
@@ -104,7 +104,7 @@ def test_a_checkpoint_of_other_optimizers_is_refused_before_the_first_step(train
     checkpoint["optimizer_states"].pop()
     torch.save(checkpoint, path)
     assert train(*TINY, "logger=default", "trainer.max_steps=4", "resume=auto") == 2
-    assert "has the states of 1 optimizers, this DCGAN has 2 (generator, discriminator)" in train.err
+    assert "has the states of 1 optimizers, but this DCGAN has 2 (generator, discriminator)" in train.err
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def test_images_of_a_class_are_those_of_its_label(tiny_gan, network):
 
 
 def test_a_class_that_the_model_does_not_know_is_refused(tiny_gan):
-    with pytest.raises(RefusedInput, match="label=-1: the model knows the classes 0 to 9"):
+    with pytest.raises(RefusedInput, match="label=-1: the model has the classes 0 to 9"):
         tiny_gan(num_classes=10).sample(2, label=-1)
 
 

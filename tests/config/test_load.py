@@ -107,5 +107,5 @@ def test_a_class_whose_file_has_changed_since_is_said(tmp_path, monkeypatch, ran
     small = {"image_size": 16, "channels": 1, "generator_width": 4, "discriminator_width": 4}
     fit(own(OWN)(**small), random_images(), 1).save_checkpoint(tmp_path / "last.ckpt")
     own(OWN).load_from_checkpoint(tmp_path / "last.ckpt")
-    with pytest.warns(UserWarning, match="trained with other code of Own: its file has changed since"):
+    with pytest.warns(UserWarning, match="trained with different code of Own: its file has changed since"):
         own(OWN.replace("* 1", "* 2")).load_from_checkpoint(tmp_path / "last.ckpt")

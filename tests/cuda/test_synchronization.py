@@ -31,13 +31,13 @@ SETTINGS = {
 @pytest.fixture(autouse=True)
 def finite_check(monkeypatch):
     """Lets the check of finite numbers read, as on CUDA, the values of the iteration before, and no others."""
-    refuse = finite._raise_if_broken
+    refuse = finite._raise_if_not_finite
 
     def read(reading):
         with reading_a_copy():
             refuse(reading)
 
-    monkeypatch.setattr(finite, "_raise_if_broken", read)
+    monkeypatch.setattr(finite, "_raise_if_not_finite", read)
 
 
 def run(module, device, train, tmp_path, **arguments):

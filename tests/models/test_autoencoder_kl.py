@@ -254,12 +254,12 @@ def test_reconstruction_fid_compares_with_images_of_the_training_and_grids_show_
 
 def test_images_of_another_kind_are_refused(module):
     module = module()
-    with pytest.raises(RefusedInput, match=r"images of shape \(3, 16, 16\) and the model expects \(1, 16, 16\)"):
+    with pytest.raises(RefusedInput, match=r"images of shape \(3, 16, 16\), but the model expects \(1, 16, 16\)"):
         module.refuse_batch({"image": torch.zeros(2, 3, 16, 16)})
-    with pytest.raises(RefusedInput, match="or larger ones to crop"):
+    with pytest.raises(RefusedInput, match="or larger images, which it crops"):
         module.refuse_batch({"image": torch.zeros(2, 1, 16, 15)})
     module.refuse_batch({"image": torch.zeros(2, 1, 20, 16)})
-    with pytest.raises(RefusedInput, match="give input=FOLDER, or call translate"):
+    with pytest.raises(RefusedInput, match="set input=FOLDER, or call translate"):
         module.sampling_inputs(4, 0, None)
 
 

@@ -227,13 +227,13 @@ def test_a_training_on_crops_of_two_folders_shows_whole_pictures(tiny_gan, fit, 
 
 
 def test_refusals(module, tiny_gan, fit):
-    with pytest.raises(RefusedInput, match="needs images of two domains: use data=unpaired, two folders"):
+    with pytest.raises(RefusedInput, match="needs images of two domains: use data=unpaired with two folders"):
         fit(module, Digits(image_size=16), max_steps=1)
     with pytest.raises(RefusedInput, match="call translate"):
         module.sample(2)
-    with pytest.raises(RefusedInput, match="loader yields none to translate"):
+    with pytest.raises(RefusedInput, match="loader yields no images to translate"):
         fit(module, DataLoader(torch.zeros(4, 1, 16, 16), batch_size=2), max_steps=1)
-    with pytest.raises(RefusedInput, match=r"direction=b_to_a: pix2pix translates a_to_b only"):
+    with pytest.raises(RefusedInput, match=r"direction=b_to_a: pix2pix only supports a_to_b"):
         tiny_gan("pix2pix").translate(torch.rand(1, 1, 16, 16), direction="b_to_a")
 
     for settings in ({"cycle_weight": -1.0}, {"identity_weight": float("nan")}, {"blocks": 0}):

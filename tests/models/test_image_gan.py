@@ -53,7 +53,7 @@ def test_the_networks_are_conditioned_on_the_classes_of_their_images(tiny_gan, r
 
 
 def test_classes_must_be_those_of_the_data(tiny_gan, random_images, fit):
-    with pytest.raises(RefusedInput, match="num_classes=7 and the data has 10 classes"):
+    with pytest.raises(RefusedInput, match="num_classes=7, but the data has 10 classes"):
         fit(tiny_gan("dcgan", num_classes=7), random_images(), max_steps=1)
     fit(tiny_gan("dcgan"), random_images(), max_steps=1)
 
@@ -95,8 +95,8 @@ def test_a_conditional_gan_learns_what_a_label_means(fit):
 @pytest.mark.parametrize(
     ("shape", "settings", "sentence"),
     [
-        ((3, 16, 16), {}, r"yields images of shape \(3, 16, 16\) and the model expects \(1, 16, 16\)"),
-        ((1, 16, 16), {"num_classes": 10}, "has num_classes=10 and the loader yields no labels"),
+        ((3, 16, 16), {}, r"yields images of shape \(3, 16, 16\), but the model expects \(1, 16, 16\)"),
+        ((1, 16, 16), {"num_classes": 10}, "has num_classes=10, but the loader yields no labels"),
     ],
 )
 def test_images_of_a_loader_that_the_model_cannot_take_are_named(tiny_gan, fit, shape, settings, sentence):

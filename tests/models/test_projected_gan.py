@@ -114,9 +114,9 @@ def test_its_own_network_is_no_judge(module, random_images, fit):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"freeze_discriminator": 1}, "is frozen already"),
+        ({"freeze_discriminator": 1}, "are always frozen"),
         ({"feature_size": 16}, "feature_size=16"),
-        ({"network": "dcgan", "num_classes": 10}, "these discriminators see no classes"),
+        ({"network": "dcgan", "num_classes": 10}, "the discriminators do not support class conditioning"),
         ({"network": "resnet", "lite": True}, "lite=True: the resnet networks have no such option"),
     ],
 )

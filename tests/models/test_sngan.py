@@ -89,5 +89,5 @@ def test_generated_images_have_uniform_random_classes_in_both_steps(tiny_gan, ra
     images = torch.rand(4, 1, 16, 16)
     judged.clear()
     step = TrainingStep(module, Backend({}))
-    step._penalties_at({"image": images, "fake": images, **batch}, {"real": 1.0, "fake": 1.0})
+    step._separate_penalties({"image": images, "fake": images, **batch}, {"real": 1.0, "fake": 1.0})
     assert [labels[0].item() for labels in judged] == [0, 1]

@@ -94,5 +94,5 @@ def test_any_gan_may_have_it(tiny_gan, random_images, fit):
     fit(gan, random_images(), max_steps=1)
     with pytest.raises(RefusedInput, match="num_classes=10: the fastgan networks have no such option"):
         tiny_gan("dcgan", network="fastgan", num_classes=10)
-    with pytest.raises(RefusedInput, match="spectral norm already"):
+    with pytest.raises(RefusedInput, match="already has spectral norm"):
         tiny_gan("sngan", network="fastgan", spectral_generator=True)

@@ -50,5 +50,5 @@ def test_the_class_joins_the_latent_as_an_embedding():
 
 
 def test_other_norms_are_refused():
-    with pytest.raises(RefusedInput, match="norm=batch: the mlp networks have the norms none and layer"):
+    with pytest.raises(RefusedInput, match="norm=batch: the mlp networks only support norm=none and norm=layer"):
         MLPDiscriminator(2, 1, norm="batch")

@@ -133,7 +133,7 @@ def test_refusals(tiny_gan, random_images, fit):
     with pytest.raises(RefusedInput, match=r"target=1\.0"):
         Adaptive(target=1.0)
     for settings in ({"augmentation": Scheduled()}, {"diffaugment": ("cutout",)}):
-        with pytest.raises(RefusedInput, match="the L1 loss compares images that are not augmented"):
+        with pytest.raises(RefusedInput, match="its L1 loss compares images that are not augmented"):
             tiny_gan("pix2pix", **settings)
     module = linear_gan(augmentation=Adaptive())
     module.bare = True

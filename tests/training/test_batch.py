@@ -53,25 +53,25 @@ IMAGES_LAST = torch.zeros(4, 16, 16, 1)
 ANOTHER = {
     "the names of Hugging Face": (
         {"pixel_values": 2 * IMAGES - 1, "labels": torch.zeros(8)},
-        "a dict with pixel_values, labels, and no image: name the images 'image' and their classes 'label', for example"
-        " {'image': batch['pixel_values'], 'label': batch['labels']}.",
+        "a dict with pixel_values, labels, but without image: name the images 'image' and their classes 'label', for"
+        " example {'image': batch['pixel_values'], 'label': batch['labels']}.",
     ),
     "img": ({"img": IMAGES}, "for example {'image': batch['img']}."),
     "images": ({"images": IMAGES, "id": torch.zeros(8)}, "for example {'image': batch['images']}."),
     "jpg": ({"jpg": IMAGES}, "for example {'image': batch['jpg']}."),
-    "an unknown name": ({"front": IMAGES}, "a dict with front, and no image: name the images 'image'"),
+    "an unknown name": ({"front": IMAGES}, "a dict with front, but without image: name the images 'image'"),
     "a list of images": ({"image": [IMAGES[0], IMAGES[1]]}, "yields images of type Tensor: expected a tensor"),
     "arrays": ({"image": np.zeros((4, 16, 16, 1))}, "of type ndarray: expected a tensor (n, 1, height, width)"),
     "images of Pillow": ({"image": [Image.new("L", (16, 16))]}, "yields images of type Image: expected a tensor"),
     "integers": ((255 * IMAGES).long(), "images of torch.int64: expected uint8, or floats in [-1, 1]"),
-    "channels last": (IMAGES_LAST, "(16, 16, 1) and the model expects (1, 16, 16): the channels are last: use images."),
+    "channels last": (IMAGES_LAST, "(16, 16, 1), but the model expects (1, 16, 16): the channels are last: use"),
     "colors last": (IMAGES_LAST.expand(-1, -1, -1, 3), "the channels are last: use images.permute(0, 3, 1, 2)."),
-    "no channels": (IMAGES_LAST[..., 0], "the axis of the channels is missing: use images[:, None]."),
-    "one image": (IMAGES[0], "the batch has no first axis: give DataLoader a batch_size, or use images[None]."),
+    "no channels": (IMAGES_LAST[..., 0], "the channel axis is missing: use images[:, None]."),
+    "one image": (IMAGES[0], "the batch axis is missing: set batch_size of the DataLoader, or use images[None]."),
     "one image, channels last": (IMAGES_LAST[0], "channels are last: use images.permute(2, 0, 1)[None]."),
-    "colors": (IMAGES.expand(-1, 3, -1, -1), "set channels=3 of the model, or use images of one channel"),
-    "another size": (IMAGES[..., :8], "(1, 16, 8) and the model expects (1, 16, 16): resize them, or set channels and"),
-    "labels first": ((torch.zeros(8), IMAGES), "of shape (8,) and the model expects (1, 16, 16): expected a batch"),
+    "colors": (IMAGES.expand(-1, 3, -1, -1), "set channels=3 of the model, or convert the images to one channel"),
+    "another size": (IMAGES[..., :8], "(1, 16, 8), but the model expects (1, 16, 16): resize the images, or set"),
+    "labels first": ((torch.zeros(8), IMAGES), "of shape (8,), but the model expects (1, 16, 16): expected a batch"),
 }
 
 

@@ -76,7 +76,7 @@ def test_the_averaged_generator_is_called_if_it_exists(tiny_gan, random_images, 
     [
         (lambda images: {"input": images * 2 - 1, "image": torch.zeros(5, 1, 16, 16)}, None),
         (lambda images: images.mul(255).byte(), None),
-        (lambda images: images, "map them, by 2 * images - 1 if they are in [0, 1]"),
+        (lambda images: images, "map images in [0, 1] by 2 * images - 1"),
     ],
 )
 def test_a_translator_predicts_from_what_it_is_trained_on_and_doubts_another_range(tiny_gan, caplog, data, sentence):
@@ -94,14 +94,14 @@ def test_a_translator_predicts_from_what_it_is_trained_on_and_doubts_another_ran
 @pytest.mark.parametrize(
     ("name", "inputs", "labels", "sentence"),
     [
-        ("dcgan", torch.zeros(5, 7), None, r"floats of shape \(n, 6\), and got \(5, 7\): use latents\(n\)"),
-        ("dcgan", torch.zeros(6), None, r"floats of shape \(n, 6\), and got \(6,\)"),
+        ("dcgan", torch.zeros(5, 7), None, r"float tensor of shape \(n, 6\), but got \(5, 7\): use latents\(n\)"),
+        ("dcgan", torch.zeros(6), None, r"float tensor of shape \(n, 6\), but got \(6,\)"),
         ("dcgan", torch.zeros(5, 1, 16, 16), None, r"generates images from latents.* got \(5, 1, 16, 16\)"),
-        ("dcgan", torch.zeros(5, 6, dtype=torch.long), None, "floats of shape"),
+        ("dcgan", torch.zeros(5, 6, dtype=torch.long), None, "a float tensor of shape"),
         ("dcgan", torch.zeros(5, 6), torch.zeros(5), "trained without classes"),
         ("pix2pix", torch.zeros(5, 16, 16, 1), None, r"channels are last: use images.permute\(0, 3, 1, 2\)"),
         ("pix2pix", torch.zeros(5, 6), None, r"expected a batch \(n, channels, height, width\)"),
-        ("cyclegan", torch.zeros(5, 1, 16, 16, dtype=torch.uint8), None, r"floats \(n, c, h, w\), and got torch.uint8"),
+        ("cyclegan", torch.zeros(5, 1, 16, 16, dtype=torch.uint8), None, r"float tensor \(n, c, h, w\), but got to"),
         ("cyclegan", torch.zeros(5, 1, 16, 16), torch.zeros(5), "cyclegan has no classes"),
     ],
 )

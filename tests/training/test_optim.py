@@ -63,7 +63,7 @@ def test_a_module_cannot_change_the_default_of_the_next_one(tiny_gan):
         ({"lr": 0.0}, "lr=0.0 must be greater than 0"),
         ({"lr": float("nan")}, "lr=nan must be"),
         ({"betas": (0.5, Cosine(0.9, 1.0))}, "Invalid beta"),
-        ({"betas": (0.5,)}, "like torch's"),
+        ({"betas": (0.5,)}, "of the same type as torch's default"),
         ({"betas": (0.5, True)}, "betas=True must be a number"),
         ({"lr": True}, "lr=True must be a number"),
         ({"lr": "fast"}, "lr='fast' must be a number"),

@@ -30,7 +30,7 @@ def test_settings(tiny_gan, settings, sentence):
 
 
 def test_data_and_model_must_have_the_same_channels(tiny_gan, random_images, fit):
-    with pytest.raises(RefusedInput, match="the data has channels=3 and the model channels=1"):
+    with pytest.raises(RefusedInput, match="the data has channels=3, but the model has channels=1"):
         fit(tiny_gan(), random_images(channels=3), max_steps=1)
 
 
@@ -93,9 +93,9 @@ def trainer_of(device="cpu", precision="32-true", world_size=1, strategy=None):
 @pytest.mark.parametrize(
     ("device", "precision", "sentence"),
     [
-        ("cpu", "16-mixed", "precision=fp16 .* needs a CUDA device, and on cpu"),
-        ("cpu", "bf16-true", r"lose small updates of optimizers and averages: use precision=bf16 \(bf16-mixed\)"),
-        ("cuda", "transformer-engine", "lose small updates"),
+        ("cpu", "16-mixed", "precision=fp16 .* needs a CUDA device, but the device is cpu"),
+        ("cpu", "bf16-true", r"loses small updates of optimizers and averages: use precision=bf16 \(bf16-mixed\)"),
+        ("cuda", "transformer-engine", "loses small updates"),
         ("cpu", "bf16-mixed", None),
         ("cuda", "16-mixed", None),
     ],
@@ -121,13 +121,13 @@ def test_processes_that_would_each_train_by_themselves_are_refused(
 ):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(RefusedInput, match=f"{launcher} started 4 processes, and each .* strategy=ddp with"):
+    with pytest.raises(RefusedInput, match=f"{launcher} started 4 processes, but each .* strategy=ddp with"):
         fit(tiny_gan(), random_images(), max_steps=1)
     refuse_trainer(tiny_gan(), trainer_of(world_size=4))
 
 
 def test_lightning_s_own_ddp_is_refused_but_where_it_looks_for_unused_parameters(tiny_gan):
-    with pytest.raises(RefusedInput, match=r"trainer.devices=2 with Lightning's own DDP.* use strategy=ddp"):
+    with pytest.raises(RefusedInput, match=r"trainer.devices=2 uses Lightning's own DDP.* use strategy=ddp"):
         refuse_trainer(tiny_gan(), trainer_of(world_size=2, strategy=DDPStrategy()))
     for strategy in (DDPStrategy(find_unused_parameters=True), NetworkDDP()):
         refuse_trainer(tiny_gan(), trainer_of(world_size=2, strategy=strategy))

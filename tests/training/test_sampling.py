@@ -75,15 +75,15 @@ def test_other_architectures_and_formats_are_refused_and_other_settings_named(ti
     trainer = fit(tiny_gan(), random_images(), max_steps=1)
     path = tmp_path / "some.ckpt"
     trainer.save_checkpoint(path)
-    with pytest.raises(RefusedInput, match=r"another architecture \(DCGAN; generator_width=4 there, 8 here\)"):
+    with pytest.raises(RefusedInput, match=r"different architecture \(DCGAN; generator_width=4 there, 8 here\)"):
         tiny_gan(generator_width=8).on_load_checkpoint(read_checkpoint(path))
     others = {"latent_dim": 9, "n_critic": 2, "r1_gamma": 1.0, "seed": 5}
     with pytest.raises(RefusedInput, match=r"; 2 more\): generator\.\S+ is \(6, .* here\.$"):
         tiny_gan(generator_width=8, **others).on_load_checkpoint(read_checkpoint(path))
-    with pytest.warns(UserWarning, match="other settings: r1_gamma=0.0 there, 1.0 here"):
+    with pytest.warns(UserWarning, match="different settings: r1_gamma=0.0 there, 1.0 here"):
         tiny_gan(r1_gamma=1.0).on_load_checkpoint(read_checkpoint(path))
     checkpoint = read_checkpoint(path)
-    with pytest.raises(RefusedInput, match=r"architecture: of the class DCGAN, and this is D2GAN; use the class and"):
+    with pytest.raises(RefusedInput, match=r"architecture: it is of the class DCGAN, but this is D2GAN; use"):
         tiny_gan("d2gan").on_load_checkpoint(checkpoint)
     with pytest.raises(RefusedInput, match=r"of the class DCGAN, not SNGAN: use DCGAN.load_from_checkpoint, or lit"):
         SNGAN.load_from_checkpoint(path)
