@@ -249,14 +249,14 @@ def _split_tensors(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str
     tensors = {f"state_dict/{name}": value.contiguous() for name, value in checkpoint["state_dict"].items()}
     optimizers = []
     for number, saved in enumerate(checkpoint.get("optimizer_states", [])):
-        values_without_tensors: dict[int, dict[str, Any]] = {}
+        plain_values: dict[int, dict[str, Any]] = {}
         for index, values in saved["state"].items():
             for key, value in values.items():
                 if isinstance(value, torch.Tensor):
                     tensors[f"optimizer_states/{number}/{index}/{key}"] = value.contiguous()
                 else:
-                    values_without_tensors.setdefault(index, {})[key] = value
-        optimizers.append(saved | {"state": values_without_tensors})
+                    plain_values.setdefault(index, {})[key] = value
+        optimizers.append(saved | {"state": plain_values})
     return checkpoint | {"state_dict": {}, "optimizer_states": optimizers}, tensors
 
 

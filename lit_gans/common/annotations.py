@@ -95,8 +95,8 @@ def converted(value: Any, annotation: Any, name: str) -> Any:
         if issubclass(origin, Mapping) and isinstance(plain, dict):
             return {key: converted(item, members[1], f"{name}.{key}") for key, item in plain.items()}
         if issubclass(origin, Sequence) and isinstance(plain, list | tuple):
-            types_ = members if len(members) == len(plain) and ... not in members else members[:1] * len(plain)
-            items = [converted(item, type_, name) for item, type_ in zip(plain, types_, strict=True)]
+            item_types = members if len(members) == len(plain) and ... not in members else members[:1] * len(plain)
+            items = [converted(item, item_type, name) for item, item_type in zip(plain, item_types, strict=True)]
             return tuple(items) if isinstance(plain, tuple) or issubclass(origin, tuple) else items
     for kind in kinds:
         if kind in _NUMBERS and isinstance(plain, str | bool | int | float):

@@ -137,7 +137,7 @@ def _array(file: File) -> Shaped[np.ndarray, "..."]:
     values = np.load(file, allow_pickle=False)
     if values.ndim not in (2, 3) or not values.size:
         raise ValueError(
-            f"its shape is {values.shape}; expected (height, width), (height, width, channels) or (channels, height,"
+            f"its shape is {values.shape}, expected (height, width), (height, width, channels) or (channels, height,"
             " width)"
         )
     return values
@@ -304,7 +304,7 @@ def _tiff(file: File, notes: list[str], decoding: Decoding, name: str) -> Shaped
     else:
         values = values[..., None]
     if not axes.endswith("YX"):
-        raise ValueError(f"its axes are {series.axes}; expected height and width (YX) last")
+        raise ValueError(f"its axes are {series.axes}, expected height and width (YX) last")
     pages = [_upright(page, orientation.value if orientation else 1) for page in values.reshape(-1, *values.shape[-3:])]
     if decoding.keeps_pages(len(pages)):
         return np.stack(pages)

@@ -192,7 +192,7 @@ def raise_if_unknown(rule: Rule, key: str) -> None:
         for option in several:
             if option not in (known := ATTRIBUTES[cast(Label, name)].options):
                 close = nearest(str(option), known)
-                raise RefusedInput(f"{key}: the attribute '{name}' has no option named '{option}': {close}")
+                raise RefusedInput(f"{key}: the attribute '{name}' has no option '{option}': {close}")
 
 
 def code_of(face: Face) -> int:

@@ -160,7 +160,7 @@ class Frame:
             part = functional.interpolate(part, sides(self.image_size), mode="bilinear", antialias=True)
         unit = (part[0].numpy() - computed(low)) / computed(high - low)
         if unit.min() < -_RANGE_NOISE or unit.max() > 1 + _RANGE_NOISE:
-            notes.append(f"with values outside of {self.keys}value_range, which are clipped")
+            notes.append(f"with values outside {self.keys}value_range, which are clipped")
         unit = unit.clip(0, 1).astype(np.float32)
         if len(unit) == 1 and self.channels in (3, 4):  # repeats gray as RGB, and adds an opaque alpha channel
             unit = np.concatenate([unit] * 3 + [np.ones_like(unit)] * (self.channels - 3))
@@ -190,7 +190,7 @@ class Frame:
             4: "; if the fourth channel is transparency, use data.channels=4",
         }
         raise RefusedInput(
-            f"{name} has the shape {values.shape}; expected {self.channels} channels"
+            f"{name} has the shape {values.shape}, expected {self.channels} channels"
             f" (data.channels){advice.get(values.shape[-1], '')}."
         )
 
@@ -203,7 +203,7 @@ class Frame:
             rows, columns = sides(self.crop)
         if not (1 <= rows <= height and 1 <= columns <= width):  # Pillow would pad with black pixels
             raise RefusedInput(
-                f"{name} is {width}x{height} pixels: crop={size_value((rows, columns))} must be at least 1 pixel,"
+                f"{name} is {width}x{height} pixels: crop={size_value((rows, columns))} must be at least 1,"
                 f" and at most {height} high and {width} wide."
             )
         if rows < high or columns < wide:

@@ -124,7 +124,7 @@ def test_an_exported_configuration_that_does_not_fit_its_weights_is_refused(good
 def test_packed_images_whose_header_claims_something_else_are_refused(good, claimed):
     path, _ = good("packed images")
     hostile.packed_with(path, **claimed)
-    with pytest.raises(RefusedInput, match="it is packed again"):
+    with pytest.raises(RefusedInput, match="the images are packed again"):
         open_packed(path)
 
 

@@ -94,7 +94,7 @@ def test_a_damaged_file_at_an_address_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("memory://bucket/nothing", "there is nothing at memory://bucket/nothing"),
+        ("memory://bucket/nothing", "there is no file or folder at memory://bucket/nothing"),
         ("s4://bucket/run", "s4://bucket/run cannot be used: Protocol not known: s4"),
     ],
 )
@@ -104,7 +104,7 @@ def test_addresses_without_a_checkpoint_are_refused(path, why):
 
 
 def test_what_continues_a_run_at_an_address_is_said(tmp_path):
-    with pytest.raises(RefusedInput, match=r"hydra.run.dir=ADDRESS resume=auto continues the run"):
+    with pytest.raises(RefusedInput, match=r"is a URL: use hydra\.run.dir=URL resume=auto to continue the run"):
         resume_point("memory://bucket/run", tmp_path)
 
 

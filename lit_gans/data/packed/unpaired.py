@@ -135,8 +135,8 @@ class UnpairedData(TranslationData):
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Splits the images of a step into both domains. Images on the accelerator are gathered there first."""
-        image, translated = super().on_after_batch_transfer(batch, dataloader_idx)["image"].chunk(2)
-        return {"image": image, "input": translated}
+        image, inputs = super().on_after_batch_transfer(batch, dataloader_idx)["image"].chunk(2)
+        return {"image": image, "input": inputs}
 
     def arrangement(self) -> dict[str, Any]:
         return {"direction": self.direction}

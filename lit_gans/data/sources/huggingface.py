@@ -44,7 +44,7 @@ class _Rows(Source):
     def label(self, index: int) -> int:
         label = 0 if self.labels is None else self.labels[index]
         if not isinstance(label, int) or label < 0:
-            raise RefusedInput(f"{self.name(index)} has no class: its label is {label}; expected a name or 0, 1, ...")
+            raise RefusedInput(f"{self.name(index)} has no class: its label is {label}, expected a name or 0, 1, ...")
         return label
 
     def picture(self, index: int, notes: list[str]) -> Picture:

@@ -124,7 +124,7 @@ def _rows(text: str, root: Path, names: Lookup[Path], where: str) -> Rows:
             break
     else:
         raise RefusedInput(
-            f"{where}: its columns are {', '.join(headers[',']) or 'missing'}; expected file and class in the first"
+            f"{where}: its columns are {', '.join(headers[',']) or 'missing'}, expected file and class in the first"
             " line."
         )
     if not has_names:

@@ -99,7 +99,7 @@ def test_it_resumes_in_an_epoch_and_not_on_other_folders(both):
     for ours, theirs in zip(again, rest, strict=True):
         assert torch.equal(ours["image"], theirs["image"])
     write(both / "B", [110])
-    with pytest.raises(RefusedInput, match=r"trained on data with domains=\[4, 7\], this run has \[5, 7\]"):
+    with pytest.raises(RefusedInput, match=r"trained on data with domains=\[4, 7\], but this run has \[5, 7\]"):
         made(both).train_dataloader().load_state_dict(state)
 
 
