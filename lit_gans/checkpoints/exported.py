@@ -19,7 +19,7 @@ from lit_gans.common.errors import RefusedInput, import_extra, refusing
 from lit_gans.common.identity import digest_of
 
 WEIGHTS, CONFIG, CARD, TRAINING = "model.safetensors", "config.json", "README.md", "training.pt"
-NETWORKS = "networks_sha256"  # key in `training.pt` of the digest of the networks
+NETWORKS = "networks_sha256"  # key of the networks' digest in `training.pt`
 HUB = "hf://"  # prefix of the name of a Hub repository
 # types of the required entries in `config.json`
 _KINDS = {"class_path": str, "hyper_parameters": dict, "format_version": int, "iteration": int}

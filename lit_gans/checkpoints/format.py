@@ -75,8 +75,8 @@ def from_plain(value: Any) -> Any:
 def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
     """Reads a checkpoint, by default on the CPU. No code in the checkpoint is executed.
 
-    A checkpoint can be a file, a sharded folder, which is read as full tensors, a folder that `lit-gans export` wrote,
-    or the best or last checkpoint in the folder of a run.
+    A checkpoint can be a file, a sharded folder, or a folder that `lit-gans export` wrote. In the folder of a run, it
+    is the best or the last checkpoint. Sharded tensors are read as full tensors.
 
     Args:
         path: see `find_checkpoint`.

@@ -29,9 +29,8 @@ def find_checkpoint(path: str | Path) -> Path:
 
     Args:
         path: path of a checkpoint file, of a sharded checkpoint, of the folder of a run, or of a folder that
-            `lit-gans export` wrote; `zoo/NAME` for the pretrained networks of this package; `hf://owner/name` for a
-            repository of the Hugging Face Hub; or a URL such as `s3://bucket/run`, which is downloaded to a temporary
-            folder.
+            `lit-gans export` wrote. `zoo/NAME` names pretrained networks of this package, and `hf://owner/name` a
+            repository of the Hugging Face Hub. URLs such as `s3://bucket/run` are downloaded to a temporary folder.
 
     Raises:
         RefusedInput: the path does not exist, or is a folder without a checkpoint.

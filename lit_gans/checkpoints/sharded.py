@@ -25,7 +25,7 @@ from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.common.lightning import ParallelStrategy
 
 REST, COMMIT = "rest.pt", "commit.json"
-TIED = "tied"  # key in `rest.pt` of a mapping from further names of tied tensors to the name that is stored
+TIED = "tied"  # key in `rest.pt`, under which further names of tied tensors are mapped to the name that is stored
 _BLOCK = 2**20  # number of bytes that are read at a time
 Entry = tuple[int, int]  # size in bytes and CRC-32 of a file
 
@@ -48,7 +48,7 @@ def write_sharded(
     Raises:
         FailedWrite: a file cannot be written. A folder that already exists at a local `path` is not changed.
     """
-    import torch.distributed.checkpoint as dcp  # slow to import
+    import torch.distributed.checkpoint as dcp  # imported here, because the import is slow
 
     state = checkpoint["state_dict"]
     tied = {name: first for name, first in tied.items() if {name, first} <= state.keys()}
@@ -70,7 +70,7 @@ def _replacing(path: Path, strategy: ParallelStrategy) -> Iterator[Path]:
     Raises:
         FailedWrite: a file cannot be written. The new folder is then removed, and `path` is not changed.
     """
-    from torch.distributed.checkpoint.api import CheckpointException  # slow to import
+    from torch.distributed.checkpoint.api import CheckpointException  # imported here, because the import is slow
 
     part = unfinished(path)
     try:
@@ -208,7 +208,7 @@ def read_into(tensors: dict[str, torch.Tensor], folder: Path, no_dist: bool = Fa
     Raises:
         RefusedInput: the index is damaged.
     """
-    import torch.distributed.checkpoint as dcp  # slow to import
+    import torch.distributed.checkpoint as dcp  # imported here, because the import is slow
 
     with refusing(f"{folder} cannot be read as a sharded checkpoint"):
         dcp.load(tensors, storage_reader=_reader(folder), no_dist=no_dist)
@@ -236,7 +236,7 @@ def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def _reader(folder: Path) -> Any:
-    from torch.distributed.checkpoint import HuggingFaceStorageReader  # slow to import
+    from torch.distributed.checkpoint import HuggingFaceStorageReader  # imported here, because the import is slow
 
     return HuggingFaceStorageReader(str(folder))
 
@@ -245,7 +245,7 @@ def _reader(folder: Path) -> Any:
 
 
 def _split_tensors(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Splits a checkpoint into its named tensors, of networks and optimizers, and the rest. Returns the rest first."""
+    """Returns a checkpoint without its tensors, and the tensors of networks and optimizers by name."""
     tensors = {f"state_dict/{name}": value.contiguous() for name, value in checkpoint["state_dict"].items()}
     optimizers = []
     for number, saved in enumerate(checkpoint.get("optimizer_states", [])):
@@ -261,7 +261,7 @@ def _split_tensors(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str
 
 
 def merge_tensors(rest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Merges the rest of a checkpoint and its named tensors. This is the inverse of `_split_tensors`."""
+    """Adds named tensors to a checkpoint without tensors. This is the inverse of `_split_tensors`."""
     state_dict: dict[str, torch.Tensor] = {}
     optimizers = [saved | {"state": dict(saved["state"])} for saved in rest["optimizer_states"]]
     for name, value in tensors.items():

@@ -75,7 +75,7 @@ def unfinished(path: Path) -> Path:
 
 
 def is_finished(path: Path) -> bool:
-    """Returns whether no part of a relative path has the name of a file or folder that is being written or replaced."""
+    """Returns whether a relative path is finished: neither the path nor a folder in it is being written or replaced."""
     return not any(name.endswith((_UNFINISHED, _REPLACED)) for name in path.parts)
 
 

@@ -177,7 +177,10 @@ def _archive(content: bytes) -> list[list[str]]:
 
 
 def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the attributes of an object, by name. For a traced `GraphModule`, yields its code and what it calls."""
+    """Yields the attributes of an object, by name.
+
+    For a `GraphModule`, which torch.fx has traced, yields its code, and the functions and modules that the code calls.
+    """
     if isinstance(thing, torch.fx.GraphModule):
         yield "code", thing.code
         yield "functions", [node.target for node in thing.graph.nodes if callable(node.target)]
@@ -189,7 +192,7 @@ def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
     for cls in type(thing).__mro__:
         for name, value in vars(cls).items():
             if isinstance(value, types.MemberDescriptorType) and "__slots__" in vars(cls):
-                with suppress(AttributeError):  # not set
+                with suppress(AttributeError):  # the slot is not set
                     slots[name] = value.__get__(thing)
             elif not is_versioned(cls) and not name.startswith("__") and name != "_abc_impl":
                 # includes values that are not in the source of the class, such as the constants of a class that was

@@ -1,4 +1,4 @@
-"""Path of the cache folder, which holds packed images, statistics of real images and downloads; names of files."""
+"""Helpers for paths, such as the cache folder of packed images, statistics of real images and downloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers that control the precision of computations, in particular of those that must not run in half precision."""
+"""Helpers that control the precision of computations, for example if they must not run in half precision."""
 
 from __future__ import annotations
 

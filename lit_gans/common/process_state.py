@@ -54,7 +54,7 @@ def process_state_restored() -> Iterator[None]:
 
 @contextmanager
 def _contexts_kept() -> Iterator[None]:
-    """Restores the state for which the libraries have context managers of their own."""
+    """Context manager that restores the state for which Python and the libraries provide context managers."""
     with warnings.catch_warnings(), matplotlib.rc_context(), np.errstate(), np.printoptions(), decimal.localcontext():
         yield
 

@@ -121,11 +121,11 @@ class ImageData(LightningDataModule):
             self._digests = computed_once(self.digests)
 
     def digests(self) -> dict[str, str]:
-        """Returns digests of the data, by name. Checkpoints store them, and a resumed run compares them with its own.
+        """Returns digests of the data, by name. Checkpoints store the digests, and a resumed run compares them.
 
         The data count as the same if at least one digest is equal. By default, there is one digest of all in-memory
         images, labels and inputs, in their order. If `make_dataset` returns a dataset that computes images on access,
-        there is no digest by default, and the subclass can define one.
+        there is no digest by default, but the subclass can define one.
         """
         if not isinstance(self.dataset, ImagesInMemory):
             return {}

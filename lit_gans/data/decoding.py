@@ -60,8 +60,8 @@ class Decoding:
         keys: prefix of the configuration keys that set these arguments, for error messages.
         channels: possible numbers of channels of the images. If a gray TIFF file has as many pages, its pages are
             decoded as channels.
-        has_range: whether the user sets the value range. The range then refers to the values in the file, even for PGM
-            and PPM files with a maximum other than 255 or 65535, whose values Pillow scales.
+        has_range: whether the user sets the value range, which refers to the values in the file. If so, the values of
+            PGM and PPM files are not scaled, although Pillow scales them if the maximum is not 255 or 65535.
     """
 
     as_values: bool = False

@@ -253,8 +253,8 @@ def first_bytes(path: Path) -> bytes:
 def is_no_folder_of_images(path: Path) -> bool:
     """Returns whether a folder is not searched for images.
 
-    This holds for hidden folders, for folders that a camera, a server or an operating system creates for its own
-    purposes, and for folders of packed images.
+    Hidden folders and folders of packed images are not searched. Folders that a camera, a server or an operating system
+    creates for its own purposes are not searched, either.
     """
     *above, lower = map(str.lower, path.parts)
     return (

@@ -1,6 +1,7 @@
 """Converts decoded files, with any number of channels and any bit depth, to images of a single size.
 
-In names, a `picture` is a decoded file of any size, and an `image` is an array of fixed size and number of channels.
+In identifiers, `picture` means a decoded file of any size, and `image` means an array of fixed size and number of
+channels.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class Frame:
         image_size: height and width of the images: one number for square images, or (height, width). None does not
             resize.
         channels: 1 for grayscale, 3 for RGB, 4 for RGBA, or any other number of channels for arrays.
-        crop: `center` crops the largest central region that has the aspect ratio of the images; a number crops a
-            central square of that side length in pixels; [height, width] crops a central rectangle; `none` does not
-            crop. If the cropped region has another aspect ratio than the images, resizing distorts it.
+        crop: `center` crops the largest central region that has the aspect ratio of the images. A number crops a
+            central square of that side length in pixels, and [height, width] crops a central rectangle. `none` does
+            not crop. If the cropped region has another aspect ratio than the images, resizing distorts it.
         background: red, green and blue, 0 to 255, of the background behind transparent files. Used for 1 and 3
             channels.
         dtype: `uint8`, or `float32` for images in [-1, 1], which keep the depth of 16-bit and floating-point files.
@@ -92,8 +93,8 @@ class Frame:
             notes: list to which this method appends notes for the user about the conversion.
 
         Raises:
-            RefusedInput: the file is smaller than the crop, or the crop is empty; or its values have an unexpected
-                number of channels or an unknown range, or are not finite.
+            RefusedInput: the crop is empty or larger than the file, or the values have an unexpected number of
+                channels or an unknown range, or are not finite.
         """
         if isinstance(picture, Image.Image):
             is_deep, is_known = picture.mode[0] in "IF", self.channels in _MODES

@@ -27,18 +27,18 @@ class StepSampler(DistributedSampler):
     """Sampler that yields, for each training step, the indices of all images that this rank uses in the step.
 
     A step consists of `num_batches` batches of `batch_size` images per rank. Each rank takes a contiguous shard of
-    each global batch, so that two ranks with batch size B/2 process the same images as one rank with batch size B.
+    each global batch. Two ranks with batch size B/2 therefore process the same images as one rank with batch size B.
     Images at the end of an epoch that do not fill a whole step are dropped. The class derives from
     `DistributedSampler`, so that Lightning keeps this sampler and sets its epoch.
 
-    If `flip` is true, a random bit that depends on (seed, epoch, image) decides whether index i is replaced by
-    i + num_images, the index of its mirror image.
+    If `flip` is true, index i is replaced by i + num_images, the index of its mirror image, with probability 1/2. The
+    random bit depends on (seed, epoch, image).
 
-    If `weights` is set, an epoch still has `num_images` images, but the class of each image is drawn at random, with
-    probabilities proportional to the weights. No image of a class is repeated before all its images have been used.
+    If `weights` is set, an epoch still has `num_images` images. The class of each image is sampled with probabilities
+    proportional to the weights. No image of a class is repeated before all images of the class have been used.
 
-    If `window` is set, the chunks are shuffled first, and then the images within each window of consecutive images, so
-    that a step reads only a few chunks.
+    If `window` is set, the chunks are shuffled first, and then the images within each window of consecutive images. A
+    step then reads only a few chunks.
 
     Args:
         num_images: number of images in the dataset.
@@ -142,8 +142,8 @@ def shuffled(rows: Tensor, num: int, generator: torch.Generator) -> Tensor:
 class ResumableLoader(DataLoader):
     """Data loader that yields all images of one training step at a time, and that can resume at any step.
 
-    Its state dict holds the epoch, the number of images that were yielded in it, the settings that determine their
-    order, and digests of the images.
+    Its state dict contains the epoch, the number of images that were yielded in this epoch, the settings that determine
+    their order, and digests of the images.
 
     Args:
         dataset: see `DataLoader`.

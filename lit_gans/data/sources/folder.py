@@ -63,8 +63,8 @@ class Folder(PackedData):
         **kwargs: see `PackedData`.
 
     Raises:
-        RefusedInput: the folder does not exist, contains no images or unreadable images, or a class has no images; or
-            the CSV file does not name every image exactly once, or names a file that does not exist.
+        RefusedInput: the folder does not exist, contains no images or unreadable images, or a class has no images. Also
+            raised if the CSV file does not name every image exactly once, or names a file that does not exist.
     """
 
     possible_channels = None

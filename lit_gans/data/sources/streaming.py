@@ -131,9 +131,9 @@ class _Streamed(Dataset):
         """Returns the fingerprint and data type of the images, the labels, and the number of classes.
 
         `write_stream` stores these values in the index, together with a digest of the chunks. If the chunks are on this
-        machine, their digest is compared with the stored digest. If it differs or the index has no such values, the
-        images are read once per machine, and the values are stored in the cache folder under the digests of the index
-        and the chunks. Remote chunks are assumed to match their index.
+        machine, their digest is compared with the stored digest. If the digests differ, or the index does not contain
+        these values, each machine reads the images once. It then stores the values in the cache folder, under the
+        digests of the index and the chunks. Remote chunks are assumed to match their index.
         """
         if self._about is None:
             index, chunks = json.loads(self._index), ""
@@ -199,15 +199,15 @@ class Streaming(ImageData):
     """Images streamed from S3, GCS, Azure or a folder, as written by `write_stream` (extra `streaming`).
 
     The order depends only on (seed, epoch), for any number of ranks and workers. Chunks are shuffled first, and then
-    the images within each window of consecutive images. Every machine downloads a chunk when it needs an image from it
-    for the first time, and stores the chunk in `cache` while there is space.
+    the images within each window of consecutive images. Every machine downloads a chunk when it first needs an image of
+    the chunk, and stores the chunk in `cache` while there is space.
 
     Args:
         root: URL, such as s3://bucket/folder, or a folder. The prefix `local:` treats a folder like a remote stream.
         image_size, channels: size and number of channels of the images, which must match the stream.
         flip: whether to flip half of the images horizontally, by a random bit that depends on (seed, epoch, image).
-        window: number of images that are shuffled together. 0 shuffles all images together, as all other sources do,
-            but then reads all chunks again and again, so the stream should fit on the disk.
+        window: number of images that are shuffled together. 0 shuffles all images together, as all other sources do.
+            All chunks are then read again and again, so that the stream should fit on the disk.
         cache: folder for downloaded chunks; null uses the default of LitData.
         cache_bytes: maximum size of the cache, in bytes. New chunks replace chunks that have been used.
         batch_size, num_workers, seed: see `ImageData`.

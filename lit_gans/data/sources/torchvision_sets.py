@@ -243,7 +243,7 @@ class KMNIST(_Gray28):
 
 
 class EMNIST(_Gray28):
-    """Handwritten letters and digits (Cohen et al. 2017), upright, padded from 28x28 to 32x32.
+    """Handwritten letters and digits (Cohen et al. 2017), transposed to be upright and padded from 28x28 to 32x32.
 
     Args:
         subset: subset of the dataset, such as letters or digits.

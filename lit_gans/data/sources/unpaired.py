@@ -22,7 +22,7 @@ class Unpaired(UnpairedData):
 
     Args:
         root: path of the folder that contains these folders.
-        image_size, batch_size: see `PackedData`. The default batch size, 1, is the one in the CycleGAN paper.
+        image_size, batch_size: see `PackedData`. The default batch size of 1 follows the CycleGAN paper.
         **kwargs: see `UnpairedData`, `TranslationData` and `PackedData`.
 
     Raises:
