@@ -1,4 +1,4 @@
-"""Exceptions whose message is a single sentence for the user, and helpers that raise them."""
+"""Exceptions for problems that the user can solve, whose message is shown without a traceback, and helpers."""
 
 from __future__ import annotations
 

@@ -80,8 +80,8 @@ class Decoding:
         if self.max_pixels is not None and num > self.max_pixels:
             raise RefusedInput(
                 f"{name} is {width}x{height} pixels, {num} in all, which exceeds {self.keys}max_pixels="
-                f"{self.max_pixels}. The limit exists because a small file with many pixels can exhaust the memory:"
-                f" if you trust the file, add {self.keys}max_pixels={num}, or {self.keys}max_pixels=null for no limit."
+                f"{self.max_pixels}, the limit that protects the memory from small files with many pixels: if you"
+                f" trust the file, add {self.keys}max_pixels={num}, or {self.keys}max_pixels=null for no limit."
             )
 
 

@@ -139,7 +139,7 @@ class Frame:
                 values.dtype.kind, "pixels of more than 16 bits"
             )
             raise RefusedInput(
-                f"{name} has {values.dtype.name} values, here from {span}. The value range of {kind} is unknown:"
+                f"{name} has {values.dtype.name} values, here from {span}, and the value range of {kind} is unknown:"
                 f" add {self.keys}value_range=[LOW,HIGH], the values that become black and white."
             )
         return known

@@ -87,7 +87,7 @@ def test_a_damaged_file_at_an_address_is_refused(tmp_path):
     address = f"memory://bucket/{tmp_path.name}/last.ckpt"
     with fsspec.open(address, "wb") as file:
         file.write(b"not a checkpoint")
-    with pytest.raises(RefusedInput, match=r"last.ckpt cannot be read as a checkpoint: torch did not write it"):
+    with pytest.raises(RefusedInput, match=r"last.ckpt cannot be read as a checkpoint: it was not written by torch"):
         read_checkpoint(address)
 
 

@@ -82,7 +82,7 @@ def test_values_of_an_unknown_range_are_refused_by_both_readers_until_the_range_
     data = partial(Folder, str(tmp_path / "in"), image_size=SHAPE, dtype=dtype, cache=str(tmp_path / "cache"))
     with pytest.raises(RefusedInput) as refused:
         _ = data().packed
-    assert f"{name} has {kind} values, here from {span}. The value range of" in str(refused.value)
+    assert f"{name} has {kind} values, here from {span}, and the value range of" in str(refused.value)
     assert "add data.value_range=[LOW,HIGH], the values that become black and white" in str(refused.value)
     values = np.asarray(read_picture(content, [], Decoding(as_values=True)), np.float64)
     low, high = values.min(), values.max()
@@ -308,7 +308,9 @@ def test_each_side_of_pairs_and_each_domain_is_compared_with_its_own_range(tmp_p
 
 def test_an_evaluated_folder_follows_the_rule_and_names_its_own_keys(tmp_path, caplog):
     (tmp_path / "ct.tif").write_bytes(tiff(CT))
-    with pytest.raises(RefusedInput, match=re.escape("unknown, as of all pixels with a sign: add value_range=[LOW,")):
+    with pytest.raises(
+        RefusedInput, match=re.escape("and the value range of pixels with a sign is unknown: add value_range=[LOW,")
+    ):
         next(PictureFolder(tmp_path).real_batches(1))
     (image,) = PictureFolder(tmp_path, value_range=(-1024.0, 3056.0)).real_batches(1)
     assert (image.min(), image.max(), image.shape) == (0, 255, (1, 3, *SHAPE))
@@ -346,7 +348,9 @@ def huge(tmp_path):
 
 def test_a_picture_of_200_megapixels_is_refused_by_every_reader_with_the_key_that_allows_it(huge, tmp_path):
     limit = Image.MAX_IMAGE_PIXELS
-    said = re.escape("huge.png is 20000x10000 pixels, 200000000 in all, and {}max_pixels=178956970 is the largest")
+    said = re.escape(
+        "huge.png is 20000x10000 pixels, 200000000 in all, which exceeds {}max_pixels=178956970, the limit"
+    )
     allowed = "add {0}max_pixels=200000000, or {0}max_pixels=null"
     data = partial(Folder, str(tmp_path), image_size=8, channels=1, cache=str(tmp_path / "cache"))
     for keys, read in (
@@ -365,7 +369,7 @@ def test_a_smaller_limit_holds_for_files_of_any_kind(tmp_path):
     Image.new("L", (12, 10)).save(tmp_path / "a.png")
     (tmp_path / "b.tif").write_bytes(tiff(RAMP.astype(np.float64)))
     for name in ("a.png", "b.tif"):
-        with pytest.raises(RefusedInput, match=rf"{name} is 1.x.* data.max_pixels=79 is the largest"):
+        with pytest.raises(RefusedInput, match=rf"{name} is 1.x.* data.max_pixels=79, the limit"):
             read_picture(tmp_path / name, [], Decoding(True, 79))
 
 

@@ -15,8 +15,8 @@ from jsonargparse._typehints import ActionTypeHint
 def descriptions(parser: ArgumentParser) -> dict[str, str]:
     """Returns the description of each argument of a parser as a single line, by name.
 
-    Reads `argparse.ArgumentParser._actions`, because the public `format_help` returns only the formatted help text. No
-    issue found.
+    Reads `argparse.ArgumentParser._actions`, because the public `format_help` returns only the formatted help text.
+    No issue found.
     """
     return {action.dest: " ".join((action.help or "").split()) for action in parser._actions}
 

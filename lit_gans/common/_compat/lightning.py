@@ -50,7 +50,7 @@ class CommandLauncher(launchers._SubprocessScriptLauncher):
 def start_others_with(trainer: Trainer, command: Sequence[str]) -> None:
     """Configures a trainer to start the processes of the other ranks, if there are any, with `command`.
 
-    Replaces `Strategy._launcher`, because a strategy creates its own launcher. See `CommandLauncher` for the issue.
+    Replaces `Strategy._launcher`, because a strategy creates its own launcher. For the issue, see `CommandLauncher`.
     """
     if isinstance(trainer.strategy.launcher, launchers._SubprocessScriptLauncher):
         trainer.strategy._launcher = CommandLauncher(trainer.strategy.launcher, command)

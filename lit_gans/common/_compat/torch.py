@@ -161,8 +161,8 @@ def is_computing(sharded: Any) -> bool:
 def begin_backward(sharded: Any) -> Callable[[Tensor], Tensor]:
     """Returns a gradient hook for the outputs of a sharded module.
 
-    The hook gathers the parameters for the backward pass, and schedules the reduction of their gradients at its end. No
-    issue found.
+    The hook gathers the parameters for the backward pass, and schedules the reduction of their gradients at its end.
+    No issue found.
     """
     return sharded._get_fsdp_state()._pre_backward
 
@@ -170,8 +170,8 @@ def begin_backward(sharded: Any) -> Callable[[Tensor], Tensor]:
 def global_module_hooks() -> dict[str, Any]:
     """Returns the global module hooks, which `torch.nn.modules.module.register_module_forward_hook` and others add.
 
-    Reads the variables `_global_...` of that Python module, because the public functions can only add hooks. No issue
-    found.
+    Reads the variables `_global_...` of that Python module, because the public functions can only add hooks.
+    No issue found.
     """
     hooks = {name: value for name, value in vars(module_file).items() if name.startswith("_global_")}
     return {name: dict(value) if isinstance(value, dict) else value for name, value in hooks.items()}

@@ -77,14 +77,14 @@ def test_a_table_that_is_no_text_is_named(labeled, tmp_path):
     ("text", "sentence"),
     [
         ("name,class\na.png,1\n", "its columns are name, class, expected file and class in the first line"),
-        (GOOD + "b.png,2\na.png,10\n", "2 of its 6 rows name a file again, such as a.png: each image needs one class"),
+        (GOOD + "b.png,2\na.png,10\n", "2 of its 6 rows name a file again, such as a.png: each image needs"),
         (
             GOOD + "gone.png,2\n/far/away.png,2\n",
             "2 of its 6 rows name no image in .*photos, such as gone.png; data.on_",
         ),
         (
             GOOD.replace("in/c.png,9\n", ""),
-            "images in .*photos have no class in the file, such as in/c.png; data",
+            "1 of the 4 images in .* have no class in the file, such as in/c.png; data",
         ),
         (
             GOOD.replace("in/c.png,9", "in/c.png, "),
@@ -158,7 +158,7 @@ def test_weights_need_classes_and_images(labeled, tmp_path):
         Folder(str(flat), class_weights="balanced")
     (tmp_path / "photos" / "in" / "c.png").write_text("no picture")
     weights = {"2": 1.0, "9": 1.0, "10": 1.0}
-    with pytest.raises(RefusedInput, match="there are no images of 9: use 0 for them"):
+    with pytest.raises(RefusedInput, match="there are no images of 9: set the weight to 0"):
         labeled(class_weights=weights, on_error="skip").setup()
     assert labels_of(labeled(class_weights="balanced", on_error="skip")).unique().tolist() == [0, 2]
 

@@ -118,9 +118,7 @@ def test_held_out_pictures_are_in_folders_of_their_own(tmp_path, layout):
 
 def test_refusals(tmp_path):
     write(tmp_path / "A", A)
-    with pytest.raises(
-        RefusedInput, match="there is no folder B or trainB in it: unpaired pictures are in the folders"
-    ):
+    with pytest.raises(RefusedInput, match="it contains no folder B or trainB: unpaired images are in the folders"):
         made(tmp_path)
     write(tmp_path / "B", B)
     with pytest.raises(RefusedInput, match="class_weights: the images have no classes"):
