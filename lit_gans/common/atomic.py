@@ -130,7 +130,7 @@ def sweep(folder: Path, pattern: str) -> None:
 def duplicate(path: Path, other: Path) -> None:
     """Gives a complete file or folder a second name, atomically.
 
-    If the file system supports hard links, both names share the same bytes on disk. Neither file must therefore be
+    If the file system supports hard links, both names share the same bytes on disk. The files must therefore never be
     changed in place.
     """
     # according to POSIX, a rename does nothing if both names are hard links to the same file

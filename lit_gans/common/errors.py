@@ -1,4 +1,4 @@
-"""Exceptions for problems that the user can solve, whose message is shown without a traceback, and helpers."""
+"""Exceptions whose message is shown to the user without a traceback, and helpers that raise them."""
 
 from __future__ import annotations
 

@@ -28,10 +28,10 @@ def quiet() -> None:
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     for notice in _NOTICES:
         warnings.filterwarnings("ignore", message=f"(?s){notice}")
-    ours = logging.getLogger("lit_gans")
-    ours.setLevel(logging.INFO if _is_rank_zero() else logging.WARNING)
-    if not any(isinstance(handler, _ToStderr) for handler in ours.handlers):
-        ours.addHandler(_ToStderr())
+    package_logger = logging.getLogger("lit_gans")
+    package_logger.setLevel(logging.INFO if _is_rank_zero() else logging.WARNING)
+    if not any(isinstance(handler, _ToStderr) for handler in package_logger.handlers):
+        package_logger.addHandler(_ToStderr())
 
 
 class _ToStderr(logging.StreamHandler):

@@ -101,7 +101,7 @@ def read_picture(
         (h, w), (h, w, c) or (c, h, w), or (p, h, w, c) for several pages.
 
     Raises:
-        RefusedInput: the file cannot be read, or exceeds the limit of pixels. The message gives the path and the
+        RefusedInput: the file cannot be read, or has more than `max_pixels` pixels. The message gives the path and the
             reason.
     """
     name = str(source) if name is None and isinstance(source, Path) else name or "the image"

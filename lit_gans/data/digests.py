@@ -78,7 +78,7 @@ def digest_of_files(paths: Sequence[Path], cache: Path) -> str:
     a file might have changed according to its inode, size and times. The times include the status change time (ctime),
     which the operating system sets whenever a file is written or renamed or its modification time changes. Files are
     therefore read again even if they were replaced by files with the same names, sizes and modification times (`cp -p`,
-    `rsync -t`). Only on file systems without a ctime, such a replacement is not detected.
+    `rsync -t`). On file systems without a ctime, such a replacement is not detected.
 
     Args:
         paths: paths of the files. A file that cannot be read contributes a fixed value to the digest.

@@ -96,8 +96,8 @@ class Folder(PackedData):
         direct = [path for path in paths if path.parent == self.root]
         if direct:
             if len(direct) < len(paths):
-                what = "%s directly contains images, such as %s: its subfolders are not used as classes"
-                logger.info(what, self.root, direct[0].name)
+                message = "%s directly contains images, such as %s: its subfolders are not used as classes"
+                logger.info(message, self.root, direct[0].name)
             return []
         # in composed Unicode form, so that the names on macOS are the same classes in the same order
         filled = {composed(path.relative_to(self.root).parts[0]) for path in paths}

@@ -136,8 +136,8 @@ class Huggingface(PackedData):
         found = find_images(folder, nested=True)
         images = [path for path in (*found.images, *found.unread) if path.suffix.lower() not in reader.EXTENSIONS]
         if images:
-            what = f"data.name=imagefolder does not read {len(images)} images in {folder}, such as {images[0]}"
-            leave_out(f"{what} (data=folder reads all formats that Pillow supports)", self.on_error)
+            problem = f"data.name=imagefolder does not read {len(images)} images in {folder}, such as {images[0]}"
+            leave_out(f"{problem} (data=folder reads all formats that Pillow supports)", self.on_error)
         return [f"{path.relative_to(folder)} is not read by data.name=imagefolder." for path in images]
 
     def identity(self) -> dict[str, Any]:

@@ -64,16 +64,16 @@ def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) ->
         )
     classes = {path: name for path, _, name in pairs if path and name}
     unknown = [file for path, file, name in pairs if name and path is None]
-    without = [path for path in paths if path not in classes]
+    unlabeled = [path for path in paths if path not in classes]
     if unknown:
-        what = f"{len(unknown)} of its {len(rows)} rows name no image in {root}, such as {unknown[0]}"
-        leave_out(f"{where}: {what}{_difference(unknown[0], root, paths)}{encoding}", on_error)
-    if without:
-        what = f"{len(without)} of the {len(paths)} images in {root} have no class in the file"
-        leave_out(f"{where}: {what}, such as {os.path.relpath(without[0], root)}{encoding}", on_error)
+        problem = f"{len(unknown)} of its {len(rows)} rows name no image in {root}, such as {unknown[0]}"
+        leave_out(f"{where}: {problem}{_difference(unknown[0], root, paths)}{encoding}", on_error)
+    if unlabeled:
+        problem = f"{len(unlabeled)} of the {len(paths)} images in {root} have no class in the file"
+        leave_out(f"{where}: {problem}, such as {os.path.relpath(unlabeled[0], root)}{encoding}", on_error)
     if encoding:
         logger.warning("%s%s", where, encoding)
-    left_out = [f"{path.relative_to(root)} has no class in data.labels." for path in without]
+    left_out = [f"{path.relative_to(root)} has no class in data.labels." for path in unlabeled]
     return {path: classes[path] for path in paths if path in classes}, left_out
 
 
@@ -107,7 +107,7 @@ def _best(content: bytes, root: Path, names: Lookup[Path], where: str) -> tuple[
 def _rows(text: str, root: Path, names: Lookup[Path], where: str) -> Rows:
     """Returns the file name and the class of each row."""
     lines = io.StringIO(text, newline="")
-    above = int(text[:4].lower() == "sep=")  # Excel can write this line above the header
+    above = int(text[:4].lower() == "sep=")  # 1 if Excel has written a line `sep=` above the header
     if above:
         lines.readline()
     start = lines.tell()

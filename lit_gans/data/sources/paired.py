@@ -137,8 +137,8 @@ class PairedFolder(PackedPairs):
         if len(trees) == 2:
             paths, alone = _partners(trees[0].images, trees[1].images)
             if alone:
-                what = f"{len(alone)} images in A/ and B/ have no partner with the same name, such as {alone[0]}"
-                leave_out(what, self.on_error)
+                problem = f"{len(alone)} images in A/ and B/ have no partner with the same name, such as {alone[0]}"
+                leave_out(problem, self.on_error)
             left_out += [f"{path.relative_to(self.root)} has no partner of its name." for path in alone]
         return _Pairs(paths, self.packed_frame.decoding, left_out)
 

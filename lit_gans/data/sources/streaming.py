@@ -69,10 +69,10 @@ def _raise_if_code(index: Path) -> None:
             f"{index}: this is not the index of a stream: copy it again, or write the stream with"
             " lit_gans.data.sources.streaming.write_stream."
         ) from error
-    others = [name for name in formats if not _FORMAT.fullmatch(name)]
-    if others:
+    unsafe = [name for name in formats if not _FORMAT.fullmatch(name)]
+    if unsafe:
         raise RefusedInput(
-            f"{index}: its values are stored as {others[0]}; expected arrays and integers, because other types could"
+            f"{index}: its values are stored as {unsafe[0]}; expected arrays and integers, because other types could"
             " execute code"
         )
     nodes = [spec]
