@@ -1,1 +1,1 @@
-"""Checkpoint formats: single files, sharded folders and exports."""
+"""Checkpoint formats: single files, sharded folders and exported folders."""

@@ -1,8 +1,8 @@
-"""Networks for others: a folder of safetensors and JSON, in the layout of the Hugging Face Hub.
+"""Exported networks: a folder with safetensors and JSON files, in the layout of the Hugging Face Hub.
 
-`model.safetensors` has the tensors of `state_dict`, and those of the average under `generator_ema.…`; `config.json` has
-the class and its arguments; `README.md` is a model card; `training.pt`, which is optional, has the optimizers and
-everything else that a checkpoint holds.
+`model.safetensors` contains the tensors of `state_dict`, and the tensors of the EMA generator under `generator_ema.…`.
+`config.json` contains the class of the model and its arguments. `README.md` is a model card. The optional file
+`training.pt` contains the optimizer states and the remaining contents of the checkpoint.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ from lit_gans.common.errors import RefusedInput, import_extra, refusing
 from lit_gans.common.identity import digest_of
 
 WEIGHTS, CONFIG, CARD, TRAINING = "model.safetensors", "config.json", "README.md", "training.pt"
-NETWORKS = "networks_sha256"  # key of `training.pt`
-HUB = "hf://"  # before the name of a repository
-_KINDS = {"class_path": str, "hyper_parameters": dict, "format_version": int, "iteration": int}  # of the configuration
+NETWORKS = "networks_sha256"  # key of the networks' digest in `training.pt`
+HUB = "hf://"  # prefix of the name of a Hub repository
+# types of the required entries in `config.json`
+_KINDS = {"class_path": str, "hyper_parameters": dict, "format_version": int, "iteration": int}
 
 
 def is_exported(folder: str | Path) -> bool:
-    """Returns whether a folder has the files that `lit-gans export` writes."""
+    """Returns whether a folder contains the required files that `lit-gans export` writes."""
     return (Path(folder) / WEIGHTS).is_file() and (Path(folder) / CONFIG).is_file()
 
 
 def read_exported(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Any]]:
-    """Reads a folder on the CPU, without executing code from it.
+    """Reads an exported folder on the CPU. No code in the folder is executed.
 
     Returns:
-        The configuration, the tensors by name, and everything else of the checkpoint; nothing without `training.pt`.
+        The configuration, the tensors by name, and the remaining contents of the checkpoint, which are empty if there
+        is no `training.pt`.
 
     Raises:
         RefusedInput: a file is missing or damaged.
@@ -43,56 +45,56 @@ def read_exported(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
-    from safetensors.torch import load_file  # which the strategies need only for such a folder
+    from safetensors.torch import load_file  # imported here, because only exported folders require safetensors
 
     with refusing(f"{path} cannot be read as safetensors"):
         return load_file(path)
 
 
 def read_training(folder: Path, tensors: Mapping[str, Tensor] | None = None) -> dict[str, Any]:
-    """Reads everything of the checkpoint except its networks.
+    """Reads `training.pt`, the contents of a checkpoint other than its networks.
 
     Args:
-        folder: folder of the networks.
-        tensors: tensors of the networks; None reads them.
+        folder: path of the exported folder.
+        tensors: tensors of the networks in the folder; None reads them if they are needed.
 
     Raises:
-        RefusedInput: the folder was exported without it, or it is damaged or of other networks than those beside it.
+        RefusedInput: `training.pt` is missing or damaged, or belongs to other networks than the networks in the folder.
     """
     path = folder / TRAINING
     if not path.is_file():
         raise RefusedInput(
-            f"{folder} has networks without their optimizers: init_from={folder} begins a new run with them; to go on"
-            " with a run, export it with optimizers=true."
+            f"{folder} contains networks without their optimizers: use init_from={folder} to start a new run from these"
+            " networks. To resume a run, export it with optimizers=true."
         )
     rest = read_torch_file(path)
     iteration = _read_config(folder / CONFIG)["iteration"]
-    is_theirs = isinstance(rest, dict) and rest.get("global_step") == iteration
-    if is_theirs and NETWORKS in rest:  # earlier versions of lit_gans do not store it
-        is_theirs = rest.pop(NETWORKS) == networks_digest(
-            _read_weights(folder / WEIGHTS) if tensors is None else tensors
+    matches = isinstance(rest, dict) and rest.get("global_step") == iteration
+    if matches and NETWORKS in rest:  # earlier versions of lit_gans did not store the digest
+        matches = rest.pop(NETWORKS) == networks_digest(_read_weights(folder / WEIGHTS) if tensors is None else tensors)
+    if not matches:
+        raise RefusedInput(
+            f"{path} does not belong to the networks in its folder, which are from iteration {iteration}: export again."
         )
-    if not is_theirs:
-        raise RefusedInput(f"{path} does not belong to the networks beside it, of iteration {iteration}: export again.")
     return rest
 
 
 def networks_digest(tensors: Mapping[str, Tensor]) -> str:
-    """Returns the digest of the tensors of networks, by which `training.pt` recognizes them."""
+    """Returns the digest of the tensors of networks, which links `training.pt` to these networks."""
     return digest_of({name: tensors[name] for name in sorted(tensors)})
 
 
 def downloaded(address: str) -> Path:
-    """Returns the folder that a repository of the Hugging Face Hub is downloaded to, in the cache of the Hub.
+    """Downloads a repository of the Hugging Face Hub, and returns its folder in the local cache of the Hub.
 
     Args:
-        address: `hf://owner/name`.
+        address: name of the repository, as `hf://owner/name`.
 
     Raises:
-        RefusedInput: the extra `hub` is not installed, or the Hub does not deliver the repository.
+        RefusedInput: the extra `hub` is not installed, or the repository cannot be downloaded.
     """
     hub = import_extra("huggingface_hub", "hub")
-    with refusing(f"the Hub does not deliver {address}"):
+    with refusing(f"{address} cannot be downloaded from the Hub"):
         return Path(hub.snapshot_download(address.removeprefix(HUB), allow_patterns=[WEIGHTS, CONFIG, TRAINING]))
 
 
@@ -102,7 +104,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     for name, kind in _KINDS.items():
         if not (isinstance(config, dict) and isinstance(config.get(name), kind)):
             raise RefusedInput(
-                f"{path} describes no networks of lit_gans: {name} is no {kind.__name__}; give a folder of lit-gans"
-                " export."
+                f"{path} does not describe networks of lit_gans: {name} is missing or is not of type {kind.__name__};"
+                " use a folder that lit-gans export wrote."
             )
     return config

@@ -1,4 +1,4 @@
-"""Content of checkpoints beyond Lightning's, and conversion of values to and from plain containers."""
+"""Additional contents of lit_gans checkpoints, and conversion of values to and from plain containers."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.lightning import TorchCheckpointIO
 
 FORMAT_VERSION = 1
-FORMAT_KEY = "lit_gans"  # {"format_version", "class_path", and entries of callbacks}
-EMA_KEY = "generator_ema"  # {"format_version", "state_dict"}, with the generator's names
+FORMAT_KEY = "lit_gans"  # key of a dict with "format_version", "class_path" and the entries of callbacks
+EMA_KEY = "generator_ema"  # key of a dict with "format_version" and "state_dict", with the generator's tensor names
 
 
 def class_path(thing: type) -> str:
-    """Returns the importable name of a class."""
+    """Returns the import path of a class."""
     return f"{thing.__module__}.{thing.__qualname__}"
 
 
 def to_plain(value: Any) -> Any:
-    """Converts dataclasses, and values with `init_args`, to containers that `weights_only=True` loads."""
+    """Converts dataclasses, and objects with `init_args`, to plain containers that `weights_only=True` can load."""
     if is_dataclass(value):
         init_args = {field.name: getattr(value, field.name) for field in fields(value)}
         return {"class_path": class_path(type(value)), "init_args": to_plain(init_args)}
@@ -45,7 +45,10 @@ def to_plain(value: Any) -> Any:
 
 
 def flat(plain: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flattens plain containers to values by dotted name for comparison, without the keys class_path and init_args."""
+    """Flattens nested containers to a dict with dotted names, for comparisons.
+
+    The names do not contain the keys `class_path` and `init_args`.
+    """
     values: dict[str, Any] = {}
     for key, value in plain.items():
         name = prefix if key in ("class_path", "init_args") else f"{prefix}.{key}" if prefix else key
@@ -54,25 +57,30 @@ def flat(plain: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def from_plain(value: Any) -> Any:
-    """Reverts `to_plain`, only for classes that are already imported: loading never imports new code."""
+    """Restores the objects that `to_plain` converted.
+
+    The classes must already be imported, because loading a checkpoint must not import code.
+    """
     if isinstance(value, list):
         return tuple(from_plain(item) for item in value)
     if not (isinstance(value, dict) and "class_path" in value):
         return value
     module, _, name = str(value["class_path"]).rpartition(".")
-    found = getattr(sys.modules.get(module), name, None)
-    if not (isinstance(found, type) and (is_dataclass(found) or hasattr(found, "init_args"))):
+    cls = getattr(sys.modules.get(module), name, None)
+    if not (isinstance(cls, type) and (is_dataclass(cls) or hasattr(cls, "init_args"))):
         raise RefusedInput(f"{value['class_path']} is not imported: import its module before the checkpoint is loaded.")
-    return found(**{key: from_plain(item) for key, item in value["init_args"].items()})
+    return cls(**{key: from_plain(item) for key, item in value["init_args"].items()})
 
 
 def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """Reads a checkpoint, by default on the CPU, without executing code from it: a file; a sharded folder, as full
-    tensors; a folder of `lit-gans export`; or the best or last checkpoint in the folder of a run.
+    """Reads a checkpoint, by default on the CPU. No code in the checkpoint is executed.
+
+    A checkpoint can be a file, a sharded folder, or a folder that `lit-gans export` wrote. In the folder of a run, it
+    is the best or the last checkpoint. Sharded tensors are read as full tensors.
 
     Args:
         path: see `find_checkpoint`.
-        map_location: see `torch.load`; sharded and exported checkpoints are read on the CPU.
+        map_location: see `torch.load`. Sharded and exported checkpoints are always read on the CPU.
 
     Raises:
         RefusedInput: the path is not a checkpoint, or the checkpoint is damaged.
@@ -89,16 +97,16 @@ def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, An
         checkpoint = read_torch_file(path, map_location=map_location)
     if not (isinstance(checkpoint, dict) and isinstance(checkpoint.get("state_dict"), dict)):
         raise RefusedInput(
-            f"{path} is not a Lightning checkpoint: it has no state_dict; give a file that a training"
-            " wrote, for example checkpoints/last.ckpt of a run."
+            f"{path} is not a Lightning checkpoint: it has no state_dict; use a file that was written during training,"
+            " for example checkpoints/last.ckpt of a run."
         )
     if not isinstance(checkpoint.get(FORMAT_KEY, {}), dict):
-        raise RefusedInput(f"{path} is not a checkpoint of lit_gans: its {FORMAT_KEY} is no mapping.")
+        raise RefusedInput(f"{path} is not a checkpoint of lit_gans: its entry {FORMAT_KEY} is not a mapping.")
     return checkpoint
 
 
 def split(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Any]]:
-    """Splits a checkpoint into what a folder of `lit-gans export` has: configuration, named tensors, and the rest."""
+    """Splits a checkpoint into the parts that `lit-gans export` writes: configuration, named tensors, and the rest."""
     config = {
         "library_name": "lit-gans",
         **{name: checkpoint[FORMAT_KEY][name] for name in ("format_version", "class_path")},
@@ -112,23 +120,25 @@ def split(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]
 
 
 def _joined(config: dict[str, Any], tensors: dict[str, Tensor], rest: dict[str, Any]) -> dict[str, Any]:
-    """Reverts `split`; the rest may be empty."""
+    """Merges the parts of an exported checkpoint, whose rest can be empty. This is the inverse of `split`."""
     mark = {name: config[name] for name in ("format_version", "class_path")}
     average = {name.partition(".")[2]: tensors[name] for name in tensors if name.startswith(f"{EMA_KEY}.")}
-    others = rest.get(FORMAT_KEY)
+    entries = rest.get(FORMAT_KEY)
     checkpoint = {
         **rest,
         "global_step": config["iteration"],
         "hyper_parameters": config["hyper_parameters"],
         "state_dict": {name: value for name, value in tensors.items() if not name.startswith(f"{EMA_KEY}.")},
-        FORMAT_KEY: {**(others if isinstance(others, dict) else {}), **mark},
+        FORMAT_KEY: {**(entries if isinstance(entries, dict) else {}), **mark},
     }
     return checkpoint | ({EMA_KEY: {"format_version": FORMAT_VERSION, "state_dict": average}} if average else {})
 
 
 class CheckpointFiles(TorchCheckpointIO):
-    """Writes local checkpoint files atomically and durably, and reads files and sharded folders, also at addresses such
-    as `s3://bucket/last.ckpt`, without executing code from them. Lightning writes files at addresses.
+    """Checkpoint plugin that writes local files atomically and durably, and reads checkpoints safely.
+
+    It reads files and sharded folders from local paths and from URLs such as `s3://bucket/last.ckpt`. No code in them
+    is executed. Files at URLs are written by Lightning's own plugin.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, *args: Any, **kwargs: Any) -> None:
@@ -140,7 +150,7 @@ class CheckpointFiles(TorchCheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Loads a checkpoint on the CPU; only `weights_only=False` executes code that the file contains.
+        """Loads a checkpoint on the CPU. Code in the file is executed only if `weights_only` is `False`.
 
         Raises:
             RefusedInput: the checkpoint is damaged.

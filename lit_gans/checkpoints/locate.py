@@ -1,4 +1,4 @@
-"""Search for a checkpoint by a path, and for the newest good one of a run."""
+"""Finds the checkpoint at a path, and the newest intact checkpoint of a run."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from lit_gans.common.lightning import rank_zero_only
 
 logger = logging.getLogger(__name__)
 
-FOLDER = "checkpoints"  # of a run
-ZOO = "zoo"  # folder of the networks that are part of the package, and prefix of their names
+FOLDER = "checkpoints"  # name of the checkpoint folder in the folder of a run
+ZOO = "zoo"  # name of the folder of the pretrained networks in this package, and prefix of their names
 _BEST, _LAST = "best.ckpt", "last.ckpt"
 
 
 def find_checkpoint(path: str | Path) -> Path:
-    """Returns the checkpoint at `path`; for the folder of a run, its best checkpoint, or the last if there is none.
+    """Returns the path of the checkpoint at `path`.
+
+    In the folder of a run, it is the best checkpoint, or the last checkpoint if there is no best one.
 
     Args:
-        path: path of a file, of a sharded checkpoint, of the folder of a run, or of a folder of `lit-gans export`;
-            `zoo/NAME`, networks of this package; `hf://owner/name`, a repository of the Hugging Face Hub; or an
-            address such as `s3://bucket/run`, from which it is downloaded to a temporary folder.
+        path: path of a checkpoint file, of a sharded checkpoint, of the folder of a run, or of a folder that
+            `lit-gans export` wrote. `zoo/NAME` names pretrained networks of this package, and `hf://owner/name` a
+            repository of the Hugging Face Hub. URLs such as `s3://bucket/run` are downloaded to a temporary folder.
 
     Raises:
         RefusedInput: the path does not exist, or is a folder without a checkpoint.
@@ -36,68 +38,73 @@ def find_checkpoint(path: str | Path) -> Path:
     if str(path).startswith(HUB):
         return downloaded(str(path))
     path = downloaded_here(str(path)) if is_address(path) else Path(path)
-    with refusing(f"{path} cannot be opened"):  # a name that is too long, or permissions
+    with refusing(f"{path} cannot be opened"):  # such as missing permissions, or names that are too long
         return _at(path)
 
 
 def _at(path: Path) -> Path:
     if path.parent == Path(ZOO) and not path.exists():
-        return _of_the_zoo(path.name)
+        return _zoo_folder(path.name)
     if path.is_file() or (path / REST).is_file() or is_exported(path):
         return path
     if not path.is_dir():
         raise RefusedInput(
-            f"there is no checkpoint at {path}: give the path of a .ckpt file, or the folder of a"
+            f"there is no checkpoint at {path}: use the path of a .ckpt file or of the folder of a"
             f" run{_newest_in(path.parent)}."
         )
     for folder in (path / FOLDER, path):
         for name in (_BEST, _LAST):
-            found = kept(folder / name)
-            if found is not None:
-                logger.info("checkpoint  %s", found)
-                return found
-        others = _of_lightning(folder)
-        if others:
-            logger.info("checkpoint  %s", others[-1])
-            return others[-1]
+            checkpoint = kept(folder / name)
+            if checkpoint is not None:
+                logger.info("checkpoint  %s", checkpoint)
+                return checkpoint
+        checkpoints = _lightning_checkpoints(folder)
+        if checkpoints:
+            logger.info("checkpoint  %s", checkpoints[-1])
+            return checkpoints[-1]
     raise RefusedInput(
-        f"{path} is neither the folder of a run nor a sharded checkpoint: it has no {FOLDER}/{_BEST}, no"
+        f"{path} is neither the folder of a run nor a sharded checkpoint: it contains no {FOLDER}/{_BEST}, no"
         f" {FOLDER}/{_LAST} and no {REST}{_newest_in(path)}."
     )
 
 
-def _of_lightning(folder: Path) -> list[Path]:
-    """Returns the checkpoints of Lightning's own `ModelCheckpoint` in a folder, such as `epoch=0-step=10.ckpt`, the
-    newest last.
+def _lightning_checkpoints(folder: Path) -> list[Path]:
+    """Returns the checkpoints in a folder that Lightning's `ModelCheckpoint` wrote, from oldest to newest.
+
+    Their default names look like `epoch=0-step=10.ckpt`.
     """
     return sorted(folder.glob("*step=*.ckpt"), key=lambda path: (path.stat().st_mtime_ns, path.name))
 
 
 def _newest_in(folder: Path) -> str:
-    """Returns the end of an error message: the newest checkpoint in a folder, or in the runs that are in it, if any."""
+    """Returns a hint that names the newest checkpoint in a folder or in the runs in that folder, or an empty string."""
     near = [path for pattern in ("*.ckpt", f"*/{FOLDER}/*.ckpt") for path in folder.glob(pattern) if path.exists()]
-    return f"; the newest in {folder} is {max(near, key=lambda found: found.stat().st_mtime)}" if near else ""
+    newest = max(near, key=lambda path: path.stat().st_mtime, default=None)
+    return "" if newest is None else f"; the newest checkpoint in {folder} is {newest}"
 
 
 def run_of(checkpoint: Path) -> Path:
-    """Returns the folder of a checkpoint's run; of a checkpoint elsewhere, the folder that it is in."""
+    """Returns the folder of the run that a checkpoint belongs to.
+
+    For a checkpoint outside of a run, returns the folder that contains it.
+    """
     return checkpoint.parent.parent if checkpoint.parent.name == FOLDER else checkpoint.parent
 
 
 def zoo() -> Path:
-    """Returns the folder of the networks that are part of this package."""
+    """Returns the folder of the pretrained networks in this package."""
     return Path(str(files("lit_gans"))) / ZOO
 
 
-def _of_the_zoo(name: str) -> Path:
-    found = zoo() / name
-    if not is_exported(found):
+def _zoo_folder(name: str) -> Path:
+    folder = zoo() / name
+    if not is_exported(folder):
         raise RefusedInput(f"{ZOO}/{name}: {nearest(name, (path.parent.name for path in zoo().glob(f'*/{CONFIG}')))}")
-    return found
+    return folder
 
 
 def checkpoints_of(run: Path) -> list[Path]:
-    """Returns all checkpoints in the folder of a run, whether they are good or damaged."""
+    """Returns all checkpoints in the folder of a run, including damaged ones."""
     folder = run / FOLDER
     if not os.path.isdir(folder):
         return []
@@ -125,18 +132,18 @@ def verified_iteration(path: Path) -> int:
 
 
 def newest_good(run: Path) -> tuple[Path, int] | None:
-    """Returns the newest good checkpoint of a run and its iteration, or None if it has no checkpoint.
+    """Returns the newest intact checkpoint of a run and its iteration, or None if the run has no checkpoint.
 
-    It is the last checkpoint or, if that is missing or damaged, the good one with the highest iteration; a warning then
-    names the damaged checkpoint, and what is lost.
+    This is the last checkpoint. If it is missing or damaged, it is the intact checkpoint with the highest iteration. A
+    warning then names the damaged checkpoints and the iterations that are lost.
 
     Raises:
-        RefusedInput: every checkpoint is damaged; a new training must not replace them silently.
+        RefusedInput: all checkpoints are damaged; a new run must not overwrite them silently.
     """
     last = kept(run / FOLDER / _LAST)
     damage = [] if last else [f"{run / FOLDER / _LAST} is missing."]
     good: list[tuple[int, Path]] = []
-    for path in sorted(checkpoints_of(run), key=lambda path: path != last):  # the last one first
+    for path in sorted(checkpoints_of(run), key=lambda path: path != last):  # checks the last checkpoint first
         try:
             good.append((verified_iteration(path), path))
         except RefusedInput as error:
@@ -153,11 +160,11 @@ def newest_good(run: Path) -> tuple[Path, int] | None:
 
 
 def resume_point(resume: str, folder: Path) -> tuple[Path | None, int]:
-    """Returns the checkpoint to resume from, verified, and its iteration; None and 0 for a new run.
+    """Returns the checkpoint to resume from, after verifying it, and its iteration. For a new run, returns None and 0.
 
     Args:
-        resume: `none`, `auto` (the newest good checkpoint in `folder`), or the path of a checkpoint or of the folder of
-            a run.
+        resume: `none` for a new run, `auto` for the newest intact checkpoint in `folder`, or the path of a checkpoint
+            or of the folder of a run.
         folder: folder of this run.
 
     Raises:
@@ -166,23 +173,25 @@ def resume_point(resume: str, folder: Path) -> tuple[Path | None, int]:
     if resume == "none":
         return None, 0
     if is_address(resume):
-        raise RefusedInput(f"resume={resume}: hydra.run.dir=ADDRESS resume=auto continues the run at an address.")
+        raise RefusedInput(f"resume={resume} is a URL: use hydra.run.dir=URL resume=auto to continue the run there.")
     path = folder if resume == "auto" else Path(resume)
     with refusing(f"resume={resume} cannot be opened"):
         if not path.exists() and resume != "auto":
-            raise RefusedInput(f"resume={resume}: there is no such checkpoint; resume=auto takes the newest run.")
+            raise RefusedInput(
+                f"resume={resume}: there is no such checkpoint; resume=auto resumes from the newest checkpoint."
+            )
         return newest_good(path) or ((None, 0) if resume == "auto" else (path, verified_iteration(path)))
 
 
 def _loss(run: Path, path: Path, iteration: int) -> str:
-    """Returns which checkpoint is used instead, and which iterations are lost."""
+    """Returns a sentence that names the checkpoint to resume from and the iterations that are lost."""
     reached = _last_logged(run / "metrics.csv")
     until = f" {iteration + 1} to {reached}, the last in metrics.csv," if reached > iteration else f" after {iteration}"
     return f"Resuming from {path} at iteration {iteration} instead: iterations{until} are trained again."
 
 
 def _last_logged(metrics: Path) -> int:
-    """Returns the last iteration that a run logged, or 0."""
+    """Returns the last iteration in a run's `metrics.csv`, or 0."""
     try:
         cells = [line.partition(b",")[0] for line in metrics.read_bytes().splitlines()]
     except OSError:

@@ -1,6 +1,7 @@
-"""Files at addresses of fsspec, such as `s3://bucket/run`: copied from and to local folders.
+"""Uploads and downloads files at fsspec URLs, such as `s3://bucket/run`.
 
-An object appears whole, once all of it has arrived. Nothing there is renamed, locked or synchronized to a disk.
+An object becomes visible only when it has been uploaded completely. Remote files are never renamed, locked or
+synchronized to a disk.
 """
 
 from __future__ import annotations
@@ -19,33 +20,36 @@ from lit_gans.checkpoints.exported import HUB
 from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.common.lightning import ParallelStrategy
 
-_NUMBERED = re.compile(r"checkpoints/(step|best)-\d+\.ckpt(/|$)")  # of a run, which needs only the last and the best
+# checkpoints of a run that are not downloaded, because only the last and the best checkpoint are needed
+_NUMBERED = re.compile(r"checkpoints/(step|best)-\d+\.ckpt(/|$)")
 
 
 def is_address(path: str | Path) -> bool:
-    """Returns whether a path is an address of fsspec rather than a local path, or of the Hugging Face Hub."""
+    """Returns whether a path is an fsspec URL, and not a local path or a repository of the Hugging Face Hub."""
     return isinstance(path, str) and "://" in path and not path.startswith(HUB)
 
 
 class Remote:
-    """A file or folder at an address.
+    """File or folder at a URL.
 
     Args:
-        address: such as `s3://bucket/run`, `gs://bucket/run` or `file:///folder`.
+        address: URL, such as `s3://bucket/run`, `gs://bucket/run` or `file:///folder`.
 
     Raises:
-        RefusedInput: the package of its file system is not installed, or there is no such file system.
+        RefusedInput: the package for the file system is not installed, or the file system is unknown.
     """
 
     def __init__(self, address: str) -> None:
-        import fsspec  # which Lightning requires
+        import fsspec  # always installed, because Lightning requires it
 
         self.address = address.rstrip("/")
         with refusing(f"{address} cannot be used"):
             self._fs, self._root = fsspec.core.url_to_fs(self.address)
 
     def files(self) -> list[str]:
-        """Returns the relative names of the files in the folder; `""` for a file, nothing where nothing exists.
+        """Returns the names of all files, relative to the URL.
+
+        If the URL is a file, the only name is `""`. If nothing exists at the URL, the list is empty.
 
         Raises:
             RefusedInput: the file system cannot be reached.
@@ -55,28 +59,28 @@ class Remote:
             return sorted(name.removeprefix(self._root).lstrip("/") for name in self._fs.find(self._root))
 
     def write(self, name: str, content: BufferedIOBase) -> None:
-        """Writes a file of the folder; it appears whole, or not at all if an error is raised."""
+        """Writes a file in the folder. If an error is raised, no part of the file becomes visible."""
         path = f"{self._root}/{name}"
         self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
         with self._fs.transaction, self._fs.open(path, "wb") as target:
             shutil.copyfileobj(content, target, 2**24)
 
     def remove(self, name: str = "") -> None:
-        """Removes a file or folder of the folder, or all of it, if it exists."""
+        """Removes a file or subfolder, or everything at the URL if `name` is empty. Missing files are ignored."""
         path = f"{self._root}/{name}".rstrip("/")
         self._fs.invalidate_cache()
         if self._fs.exists(path):
             self._fs.rm(path, recursive=True)
 
     def download(self, path: Path) -> Path:
-        """Downloads the file, or the folder without its numbered checkpoints, to a local path, and returns it.
+        """Downloads the file or folder to a local path, and returns that path. Numbered checkpoints are skipped.
 
         Raises:
-            RefusedInput: nothing exists at the address, or it cannot be read.
+            RefusedInput: nothing exists at the URL, or it cannot be read.
         """
         names = self.files()
         if not names:
-            raise RefusedInput(f"there is nothing at {self.address}.")
+            raise RefusedInput(f"there is no file or folder at {self.address}.")
         with refusing(f"{self.address} cannot be read"):
             for name in names:
                 if not _NUMBERED.match(name):
@@ -87,10 +91,10 @@ class Remote:
 
 
 def downloaded_here(address: str) -> Path:
-    """Downloads what is at an address to a temporary folder, which lasts as long as the process.
+    """Downloads the file or folder at a URL to a temporary folder, which is removed when the process exits.
 
     Raises:
-        RefusedInput: nothing exists at the address, or it cannot be read.
+        RefusedInput: nothing exists at the URL, or it cannot be read.
     """
     folder = Path(mkdtemp(prefix="lit_gans_"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -99,7 +103,7 @@ def downloaded_here(address: str) -> Path:
 
 @contextmanager
 def downloaded_to_node(address: str, strategy: ParallelStrategy) -> Iterator[Path]:
-    """Yields the local path of what is at an address, downloaded once on each node; every rank must call it."""
+    """Downloads the file or folder at a URL once per node, and yields its local path. All ranks must call this."""
     folder = Path(gettempdir()) / f"lit_gans_{strategy.broadcast(uuid.uuid4().hex)}"
     path = folder / Path(address).name
     try:

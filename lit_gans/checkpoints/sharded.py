@@ -1,5 +1,7 @@
-"""Sharded checkpoints: a folder with each rank's shards of the tensors, `rest.pt` with everything else, and a commit
-marker, which is written last: `commit.json` lists all other files with sizes and checksums.
+"""Sharded checkpoints, which are folders of several files.
+
+The folder contains the tensor shards of each rank, and the remaining contents of the checkpoint in `rest.pt`. The
+commit marker `commit.json` is written last. It lists all other files with their sizes and checksums.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.common.lightning import ParallelStrategy
 
 REST, COMMIT = "rest.pt", "commit.json"
-TIED = "tied"  # key of `rest.pt`: further names of tensors in `state_dict`, with the name that is stored
-_BLOCK = 2**20  # bytes
-Entry = tuple[int, int]  # bytes and CRC-32 of a file
+TIED = "tied"  # key in `rest.pt`, under which further names of tied tensors are mapped to the name that is stored
+_BLOCK = 2**20  # number of bytes that are read at a time
+Entry = tuple[int, int]  # size in bytes and CRC-32 of a file
 
 
 # ---- writing
@@ -34,18 +36,19 @@ Entry = tuple[int, int]  # bytes and CRC-32 of a file
 def write_sharded(
     checkpoint: dict[str, Any], path: str | Path, strategy: ParallelStrategy, tied: dict[str, str]
 ) -> None:
-    """Writes a checkpoint as a folder, each rank its shards of DTensors; every rank must call it.
+    """Writes a checkpoint as a folder, in which each rank writes its shards of DTensors. All ranks must call this.
 
     Args:
-        checkpoint: of Lightning.
-        path: path or address of the folder.
-        strategy: knows the ranks.
-        tied: for each further name of a parameter or buffer its first one, since safetensors stores no tensor twice.
+        checkpoint: Lightning checkpoint.
+        path: path or URL of the folder.
+        strategy: strategy of the training, through which the ranks communicate.
+        tied: mapping from further names of tied parameters and buffers to their first name, because safetensors does
+            not store a tensor twice.
 
     Raises:
-        FailedWrite: a file cannot be written; a local `path` stays as it was.
+        FailedWrite: a file cannot be written. A folder that already exists at a local `path` is not changed.
     """
-    import torch.distributed.checkpoint as dcp  # slow to import
+    import torch.distributed.checkpoint as dcp  # imported here, because the import is slow
 
     state = checkpoint["state_dict"]
     tied = {name: first for name, first in tied.items() if {name, first} <= state.keys()}
@@ -60,14 +63,14 @@ def write_sharded(
 
 @contextmanager
 def _replacing(path: Path, strategy: ParallelStrategy) -> Iterator[Path]:
-    """Yields a new folder on all ranks, which replaces `path` once all ranks have written to it; see `replace`.
+    """Yields the same new folder on all ranks. Once all ranks have written to it, it replaces `path`; see `replace`.
 
-    The commit marker is written last; the ranks share the work of its checksums.
+    The ranks compute the checksums of the commit marker together. The commit marker is written last.
 
     Raises:
-        FailedWrite: a file cannot be written; the new folder is removed and `path` stays as it was.
+        FailedWrite: a file cannot be written. The new folder is then removed, and `path` is not changed.
     """
-    from torch.distributed.checkpoint.api import CheckpointException  # slow to import
+    from torch.distributed.checkpoint.api import CheckpointException  # imported here, because the import is slow
 
     part = unfinished(path)
     try:
@@ -92,9 +95,10 @@ def _replacing(path: Path, strategy: ParallelStrategy) -> Iterator[Path]:
 
 @contextmanager
 def _uploading(address: str, strategy: ParallelStrategy) -> Iterator[Path]:
-    """Yields a temporary folder on each rank, whose files replace those at an address once all ranks have written.
+    """Yields a temporary folder on each rank. Once all ranks have written to it, its files replace the files at a URL.
 
-    Nothing can be renamed there: until the commit marker has arrived, last, there is no complete checkpoint.
+    Files at a URL cannot be renamed. The checkpoint is therefore incomplete until the commit marker has been uploaded,
+    which happens last.
 
     Raises:
         FailedWrite: a file cannot be written.
@@ -107,9 +111,9 @@ def _uploading(address: str, strategy: ParallelStrategy) -> Iterator[Path]:
                 remote.remove(COMMIT)
                 remote.remove()
             strategy.barrier()
-            own = checksums(Path(name))
-            _send(remote, Path(name), own)
-            entries = _gathered(own, strategy)  # once all files of all ranks have arrived
+            local_entries = checksums(Path(name))
+            _send(remote, Path(name), local_entries)
+            entries = _gathered(local_entries, strategy)  # also waits until all ranks have uploaded their files
             if strategy.is_global_zero:
                 write_commit(Path(name), entries)
                 _send(remote, Path(name), [COMMIT])
@@ -124,23 +128,23 @@ def _send(remote: Remote, folder: Path, names: Iterable[str]) -> None:
             remote.write(name, file)
 
 
-def _gathered(own: dict[str, Entry], strategy: ParallelStrategy) -> dict[str, Entry]:
-    """Returns the entries of all ranks."""
-    shares = [own]
+def _gathered(local_entries: dict[str, Entry], strategy: ParallelStrategy) -> dict[str, Entry]:
+    """Gathers the entries of all ranks, and merges them."""
+    shares = [local_entries]
     if strategy.world_size > 1:
         shares = [{}] * strategy.world_size
-        dist.all_gather_object(shares, own)
+        dist.all_gather_object(shares, local_entries)
     return {name: entry for share in shares for name, entry in share.items()}
 
 
 def checksums(folder: Path, rank: int = 0, world_size: int = 1) -> dict[str, Entry]:
-    """Returns size and checksum of this rank's share of the files in a folder, by relative path."""
+    """Returns the sizes and checksums of this rank's share of the files in a folder, by relative path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != COMMIT)
     return {path.relative_to(folder).as_posix(): _entry(path) for path in files[rank::world_size]}
 
 
 def write_commit(folder: Path, entries: dict[str, Entry]) -> None:
-    """Marks a folder as complete."""
+    """Writes the commit marker, which marks a folder as complete."""
     (folder / COMMIT).write_bytes(json.dumps({"files": dict(sorted(entries.items()))}, indent=1).encode())
 
 
@@ -162,10 +166,10 @@ def _entry(path: Path) -> Entry:
 
 
 def read_rest(folder: Path) -> dict[str, Any]:
-    """Reads everything in a sharded checkpoint except its tensors.
+    """Reads the contents of a sharded checkpoint other than its tensors.
 
     Raises:
-        RefusedInput: the folder is not a sharded checkpoint, or the file is damaged.
+        RefusedInput: the folder is not a sharded checkpoint, or the file `rest.pt` is damaged.
     """
     rest: dict[str, Any] = read_torch_file(folder / REST)
     return rest
@@ -180,38 +184,38 @@ def verify_shards(folder: Path, rank: int = 0, world_size: int = 1) -> None:
     for name, entry in _committed(folder)[rank::world_size]:
         path = folder / name
         if not path.is_file() or path.stat().st_size != entry[0] or _entry(path) != entry:
-            raise RefusedInput(f"{folder} is damaged: {name} is missing, or differs from its checksum.")
+            raise RefusedInput(f"{folder} is damaged: {name} is missing or does not match its checksum.")
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Returns the sizes and dtypes of the tensors in a sharded checkpoint.
+    """Returns the shapes and data types of the tensors in a sharded checkpoint.
 
     Raises:
         RefusedInput: the index is damaged.
     """
-    with refusing(f"{folder} cannot be read as a sharded checkpoint, its index is damaged"):
+    with refusing(f"{folder} cannot be read as a sharded checkpoint, because its index is damaged"):
         return dict(_reader(folder).read_metadata().state_dict_metadata)
 
 
 def read_into(tensors: dict[str, torch.Tensor], folder: Path, no_dist: bool = False) -> None:
-    """Reads the tensors of a folder into given ones, by name.
+    """Reads the tensors of a checkpoint into existing tensors, by name.
 
     Args:
-        tensors: tensors with the shapes of the folder's index; of sharded ones, each rank reads its shards.
+        tensors: tensors with the shapes in the index of the checkpoint. Of a sharded tensor, each rank reads its shard.
         folder: folder of the checkpoint.
-        no_dist: whether this process reads alone; otherwise every rank must call it.
+        no_dist: whether this process reads without the other ranks. If false, all ranks must call this function.
 
     Raises:
         RefusedInput: the index is damaged.
     """
-    import torch.distributed.checkpoint as dcp  # slow to import
+    import torch.distributed.checkpoint as dcp  # imported here, because the import is slow
 
     with refusing(f"{folder} cannot be read as a sharded checkpoint"):
         dcp.load(tensors, storage_reader=_reader(folder), no_dist=no_dist)
 
 
 def read_sharded(folder: Path) -> dict[str, Any]:
-    """Reads a sharded checkpoint with full tensors on the CPU, without executing code from it.
+    """Reads a sharded checkpoint as full tensors on the CPU. No code in the checkpoint is executed.
 
     Raises:
         RefusedInput: the folder is not a sharded checkpoint, or is damaged.
@@ -232,32 +236,32 @@ def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def _reader(folder: Path) -> Any:
-    from torch.distributed.checkpoint import HuggingFaceStorageReader  # slow to import
+    from torch.distributed.checkpoint import HuggingFaceStorageReader  # imported here, because the import is slow
 
     return HuggingFaceStorageReader(str(folder))
 
 
-# ---- tensors by name, and the rest
+# ---- splitting a checkpoint into named tensors and the rest
 
 
 def _split_tensors(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Splits a checkpoint into the rest and the named tensors of networks and optimizers."""
+    """Returns a checkpoint without its tensors, and the tensors of networks and optimizers by name."""
     tensors = {f"state_dict/{name}": value.contiguous() for name, value in checkpoint["state_dict"].items()}
     optimizers = []
     for number, saved in enumerate(checkpoint.get("optimizer_states", [])):
-        others: dict[int, dict[str, Any]] = {}
+        plain_values: dict[int, dict[str, Any]] = {}
         for index, values in saved["state"].items():
             for key, value in values.items():
                 if isinstance(value, torch.Tensor):
                     tensors[f"optimizer_states/{number}/{index}/{key}"] = value.contiguous()
                 else:
-                    others.setdefault(index, {})[key] = value
-        optimizers.append(saved | {"state": others})
+                    plain_values.setdefault(index, {})[key] = value
+        optimizers.append(saved | {"state": plain_values})
     return checkpoint | {"state_dict": {}, "optimizer_states": optimizers}, tensors
 
 
 def merge_tensors(rest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Reverts `_split_tensors`."""
+    """Adds named tensors to a checkpoint without tensors. This is the inverse of `_split_tensors`."""
     state_dict: dict[str, torch.Tensor] = {}
     optimizers = [saved | {"state": dict(saved["state"])} for saved in rest["optimizer_states"]]
     for name, value in tensors.items():

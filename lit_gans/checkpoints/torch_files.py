@@ -1,4 +1,4 @@
-"""Files of `torch.save`: their checksums are verified before anything is loaded, and no code in them runs."""
+"""Reads files of `torch.save` safely: verifies their checksums before loading, and executes no code from them."""
 
 from __future__ import annotations
 
@@ -13,36 +13,38 @@ from lit_gans.common.errors import RefusedInput
 
 
 def read_torch_file(path: Path, kind: str = "a checkpoint", map_location: Any = "cpu") -> Any:
-    """Loads tensors and plain values, by default on the CPU.
+    """Loads tensors and plain values from a file of `torch.save`, by default on the CPU.
 
-    The file is a zip archive, with a CRC-32 of each entry, which torch itself does not verify.
+    The file is a zip archive that stores a CRC-32 of each entry. This function verifies them, because `torch.load` does
+    not.
 
     Args:
         path: path of the file.
-        kind: what the file should be, for the message.
+        kind: expected kind of file, for the error message.
         map_location: see `torch.load`.
 
     Raises:
-        RefusedInput: the file is missing or damaged, or holds anything else than tensors and plain values.
+        RefusedInput: the file is missing or damaged, or contains anything other than tensors and plain values.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             if archive.testzip():
                 raise zipfile.BadZipFile
         return torch.load(path, map_location=map_location, weights_only=True)
-    except Exception as error:  # a hostile file may raise anything
+    except Exception as error:  # a malicious file can cause any exception
         raise RefusedInput(f"{path} cannot be read as {kind}: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:
-    """Returns why a file cannot be read. Replaces torch's message, which suggests `weights_only=False` and thereby the
-    execution of code from the file.
+    """Returns the reason why a file cannot be read.
+
+    torch's own message is not used, because it suggests `weights_only=False`, which would execute code from the file.
     """
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}."
     if isinstance(error, zipfile.BadZipFile):
-        return "torch did not write it, or it is truncated or damaged."
+        return "it was not written by torch, or it is truncated or damaged."
     foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
     if foreign:
-        return f"it holds an object of {foreign[1]}; only tensors and plain values are read, no code is executed."
+        return f"it contains an object of {foreign[1]}; only tensors and plain values are read, no code is executed."
     return "it is damaged, or too large for the memory of this machine."

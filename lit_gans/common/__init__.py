@@ -1,1 +1,1 @@
-"""Utilities for all packages of lit_gans, none of which they import."""
+"""Utilities that all packages of lit_gans use. They import no other package of lit_gans."""

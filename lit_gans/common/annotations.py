@@ -1,5 +1,6 @@
-"""Conversion of arguments to the types of their annotations, such as 0 to 0.0 where a float is annotated; other plain
-values raise an error.
+"""Converts arguments to their annotated types, such as 0 to 0.0 for an argument that is annotated as float.
+
+Plain values that cannot be converted raise an error.
 """
 
 from __future__ import annotations
@@ -23,38 +24,41 @@ _NUMBERS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 @runtime_checkable
 class FromPlain(Protocol):
-    """A class whose values text or a mapping describes."""
+    """Protocol of classes whose instances can be created from a string or a mapping."""
 
     @classmethod
     def from_plain(cls, plain: str | dict[str, Any]) -> Any:
-        """Returns the value that text or a mapping describes."""
+        """Creates an instance from a string or a mapping."""
 
 
 def converts_numbers(constructor: Callable[..., None]) -> Callable[..., None]:
-    """Returns a constructor whose arguments are first converted; see `converted`. The arguments of base classes are
-    converted with them, so that every constructor receives the same values.
+    """Decorator for constructors that converts the arguments to their annotated types; see `converted`.
+
+    Arguments that are passed on to base classes are converted as well, so that all constructors receive the same
+    values.
     """
 
     @functools.wraps(constructor)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
         constructors = [vars(cls)["__init__"] for cls in reversed(type(self).__mro__) if "__init__" in vars(cls)]
-        annotations = {name: each for init in constructors for name, each in _annotations(inspect.unwrap(init)).items()}
-        defaults = {name: each for init in constructors for name, each in inspect.signature(init).parameters.items()}
+        annotations = {name: kind for init in constructors for name, kind in _annotations(inspect.unwrap(init)).items()}
+        parameters = {name: item for init in constructors for name, item in inspect.signature(init).parameters.items()}
 
-        def own(name: str, value: Any) -> Any:
-            if name in defaults and value is defaults[name].default:  # whatever its annotation
+        def convert(name: str, value: Any) -> Any:
+            if name in parameters and value is parameters[name].default:  # defaults are valid for any annotation
                 return value
             return converted(value, annotations.get(name), name)
 
         names = [*inspect.signature(constructor).parameters][1 : 1 + len(args)]
-        given = [own(name, value) for name, value in zip(names, args, strict=False)]
-        constructor(self, *given, *args[len(given) :], **{name: own(name, value) for name, value in kwargs.items()})
+        positional = [convert(name, value) for name, value in zip(names, args, strict=False)]
+        keywords = {name: convert(name, value) for name, value in kwargs.items()}
+        constructor(self, *positional, *args[len(positional) :], **keywords)
 
     return wrapper
 
 
 def convert_fields(instance: Any) -> None:
-    """Converts the fields of a frozen dataclass, see `converted`; for its `__post_init__`."""
+    """Converts the fields of a frozen dataclass to their annotated types. Called by its `__post_init__`."""
     defaults = {field.name: field.default for field in fields(instance)}
     for cls in reversed(type(instance).__mro__):
         annotations = _annotations(cls)
@@ -65,25 +69,25 @@ def convert_fields(instance: Any) -> None:
 
 
 def converted(value: Any, annotation: Any, name: str) -> Any:
-    """Returns an argument of its annotated type: numbers are converted, including those in lists, tuples and mappings.
+    """Converts an argument to its annotated type. Items of lists, tuples and mappings are converted as well.
 
-    Whole numbers become floats, lists become tuples, and scalars of NumPy and torch become numbers of Python. Text
-    becomes a number, since YAML 1.1 reads `1e-4` as text. Text and mappings become a `FromPlain`, if one is annotated.
-    Objects of other types stay as they are.
+    Depending on the annotation, integers become floats, lists become tuples, and NumPy and torch scalars become Python
+    numbers. Strings become numbers, because YAML 1.1 reads `1e-4` as a string. If the annotation is a `FromPlain`
+    class, strings and mappings become instances of it. Objects of all other types stay unchanged.
 
     Args:
-        value: the argument.
-        annotation: its type.
-        name: its name, for the error message.
+        value: value of the argument.
+        annotation: annotated type of the argument.
+        name: name of the argument, for the error message.
 
     Raises:
-        RefusedInput: a plain value (None, a number, text, a list or a mapping) is of no annotated type.
+        RefusedInput: a plain value (None, a number, a string, a list or a mapping) matches no annotated type.
     """
     union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
     kinds = typing.get_args(annotation) if union else (annotation,)
     if any(_has_type(value, kind) for kind in kinds):
         return value
-    plain = value.tolist() if hasattr(value, "tolist") else value  # of NumPy and torch
+    plain = value.tolist() if hasattr(value, "tolist") else value  # for NumPy and torch
     for kind in kinds:
         origin, members = typing.get_origin(kind), typing.get_args(kind)
         if not isinstance(origin, type) or not members:
@@ -91,8 +95,8 @@ def converted(value: Any, annotation: Any, name: str) -> Any:
         if issubclass(origin, Mapping) and isinstance(plain, dict):
             return {key: converted(item, members[1], f"{name}.{key}") for key, item in plain.items()}
         if issubclass(origin, Sequence) and isinstance(plain, list | tuple):
-            each = members if len(members) == len(plain) and ... not in members else members[:1] * len(plain)
-            items = [converted(item, own, name) for item, own in zip(plain, each, strict=True)]
+            item_types = members if len(members) == len(plain) and ... not in members else members[:1] * len(plain)
+            items = [converted(item, item_type, name) for item, item_type in zip(plain, item_types, strict=True)]
             return tuple(items) if isinstance(plain, tuple) or issubclass(origin, tuple) else items
     for kind in kinds:
         if kind in _NUMBERS and isinstance(plain, str | bool | int | float):
@@ -107,7 +111,7 @@ def converted(value: Any, annotation: Any, name: str) -> Any:
 
 
 def _in_words(kind: Any) -> str | None:
-    """Returns a type in words; None for a type that plain values are not compared with."""
+    """Describes a type in words, for an error message. Returns None for a type that is not checked."""
     origin = typing.get_origin(kind)
     if origin is _LITERAL:
         return ", ".join(map(repr, typing.get_args(kind)))
@@ -119,14 +123,14 @@ def _in_words(kind: Any) -> str | None:
 
 
 def _has_type(value: Any, kind: Any) -> bool:
-    """Returns whether a value has a type that is neither a container nor converted to."""
+    """Returns whether a value already has a type, so that it needs no conversion. Container types are not checked."""
     if typing.get_origin(kind) is _LITERAL:
         return value in typing.get_args(kind)
     if kind in _NUMBERS:
         return type(value) is kind
     try:
         return isinstance(kind, type) and isinstance(value, kind)
-    except TypeError:  # of `Any`, and of a protocol that is not checked at runtime
+    except TypeError:  # `Any`, and protocols that are not checked at runtime
         return True
 
 
@@ -145,12 +149,12 @@ def _number(value: str | bool | int | float, kind: type, name: str) -> Any:
 
 
 def _annotations(function_or_class: Any) -> dict[str, Any]:
-    """Returns the annotated types by name, without types that cannot be resolved at runtime."""
+    """Returns the annotated types by name. Types that cannot be resolved at runtime are left out."""
     module = sys.modules.get(str(getattr(function_or_class, "__module__", None)), builtins)
-    found = {}
+    annotations = {}
     for name, annotation in inspect.get_annotations(function_or_class).items():
         try:
-            found[name] = eval(annotation, vars(module)) if isinstance(annotation, str) else annotation
-        except Exception:  # a name that only type checkers import, or that a function defines
+            annotations[name] = eval(annotation, vars(module)) if isinstance(annotation, str) else annotation
+        except Exception:  # the name is imported for type checkers only, or defined in a function
             continue
-    return found
+    return annotations

@@ -1,5 +1,6 @@
-"""Atomic and durable replacement of files and folders: a process that is killed, or a machine that loses power, leaves
-either the old or the new one, complete.
+"""Replaces files and folders atomically and durably.
+
+If the process is killed or the machine loses power, either the complete old or the complete new file or folder remains.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from pathlib import Path
 
 from lit_gans.common.errors import FailedWrite
 
-_FULL = 2**20  # bytes: a disk with less is full
+_FULL = 2**20  # a disk with less free space, in bytes, counts as full
 _UNFINISHED, _REPLACED = ".part", ".old"
-_UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF)  # file systems that cannot synchronize folders
+_UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF)  # the file system cannot synchronize folders
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raises `FailedWrite` if a file or folder of a training cannot be written, on a full or read-only disk."""
+    """Context manager that raises `FailedWrite` if a file or folder cannot be written during training.
+
+    Possible reasons are a full or a read-only disk.
+    """
     try:
         yield
     except (OSError, RuntimeError) as error:  # torch.save hides the reason in a RuntimeError
@@ -28,29 +32,30 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def failed_write(path: str | Path, error: BaseException) -> FailedWrite:
-    """Returns the error about a file, folder or address that cannot be written, with its reason."""
+    """Returns the exception for a file, folder or URL that cannot be written. Its message contains the reason."""
     reason = error.strerror if isinstance(error, OSError) else None
     if reason is None:
         try:
             full = shutil.disk_usage(Path(path).parent).free < _FULL
         except OSError:
             full = False
-        reason = os.strerror(errno.ENOSPC) if full else "not all of it was written"
+        reason = os.strerror(errno.ENOSPC) if full else "it was only written in part"
     return FailedWrite(
-        f"{path} cannot be written: {reason.rstrip('.')}. What was complete before still is: once it can be written,"
-        " the training can go on from its last checkpoint."
+        f"{path} cannot be written: {reason.rstrip('.')}. Files that were complete before are unchanged: once the path"
+        " is writable, training can resume from its last checkpoint."
     )
 
 
 @contextmanager
 def replacing(path: Path, part: Path | None = None) -> Iterator[Path]:
-    """Yields a temporary path in the folder of `path`, which must exist afterwards and then replaces `path`.
+    """Context manager that yields a temporary path, at which the caller creates a file or folder to replace `path`.
 
-    If an error is raised, the temporary file or folder is removed and `path` stays as it was.
+    The temporary path is in the same folder as `path`. If an error is raised, the temporary file or folder is removed,
+    and `path` is not changed.
 
     Args:
-        path: path of the file or folder.
-        part: temporary path, for writers that choose a format by the suffix; None: that of `unfinished`.
+        path: path of the file or folder to replace.
+        part: temporary path, for writers that choose a format by the suffix. None uses the path of `unfinished`.
     """
     part = part or unfinished(path)
     remove(part)
@@ -65,19 +70,20 @@ def replacing(path: Path, part: Path | None = None) -> Iterator[Path]:
 
 
 def unfinished(path: Path) -> Path:
-    """Returns the temporary path that a file or folder has until it is complete."""
+    """Returns the temporary path at which a file or folder is written until it is complete."""
     return path.with_name(f"{path.name}{_UNFINISHED}")
 
 
 def is_finished(path: Path) -> bool:
-    """Returns whether neither a relative path nor a folder in it is one that is being written or replaced."""
+    """Returns whether a relative path is finished: neither the path nor a folder in it is being written or replaced."""
     return not any(name.endswith((_UNFINISHED, _REPLACED)) for name in path.parts)
 
 
 def replace(new: Path, path: Path) -> None:
-    """Replaces a file or folder, after its content has reached the disk.
+    """Replaces the file or folder at `path` by `new`, after the contents of `new` have reached the disk.
 
-    At any time, the old or the new one is complete: at `path` or, between two renames, where `kept` finds it.
+    At any time, the old or the new file or folder is complete. It is at `path` or, for a folder between its two
+    renames, at a path that `kept` returns.
     """
     synchronize(new)
     old = path.with_name(f"{path.name}{_REPLACED}")
@@ -93,15 +99,23 @@ def replace(new: Path, path: Path) -> None:
 
 
 def kept(path: Path) -> Path | None:
-    """Returns the path of a complete file or folder: `path` or, after an interrupted replacement, the old one."""
-    return next((place for place in (path, path.with_name(f"{path.name}{_REPLACED}")) if place.exists()), None)
+    """Returns the path of a complete file or folder, or None if there is none.
+
+    It is `path` itself or, if a replacement was interrupted, the path of the old file or folder.
+    """
+    candidates = path, path.with_name(f"{path.name}{_REPLACED}")
+    return next((candidate for candidate in candidates if candidate.exists()), None)
 
 
 def sweep(folder: Path, pattern: str) -> None:
-    """Removes what killed processes left beside the files or folders that match a pattern.
+    """Cleans up the temporary files and folders that killed processes left in a folder.
 
-    Unfinished ones are removed. An old one gets its name back if the new one never arrived, and is removed otherwise.
-    Must not be called while another process writes to the folder.
+    Unfinished files and folders are removed. An old file or folder gets its original name back if its replacement does
+    not exist, and is removed otherwise. Must not be called while another process writes to the folder.
+
+    Args:
+        folder: path of the folder.
+        pattern: glob pattern of the original names.
     """
     for part in folder.glob(f"{pattern}{_UNFINISHED}"):
         remove(part)
@@ -114,10 +128,13 @@ def sweep(folder: Path, pattern: str) -> None:
 
 
 def duplicate(path: Path, other: Path) -> None:
-    """Gives a complete file or folder a second name, atomically. Both share their bytes on disk where the file system
-    has hard links: neither may be changed in place.
+    """Gives a complete file or folder a second name, atomically.
+
+    If the file system supports hard links, both names share the same bytes on disk. The files must therefore never be
+    changed in place.
     """
-    if other.exists() and path.samefile(other):  # renaming one name of a file to another does nothing, says POSIX
+    # according to POSIX, a rename does nothing if both names are hard links to the same file
+    if other.exists() and path.samefile(other):
         return
     with writing(other), replacing(other) as part:
         if path.is_dir():
@@ -129,12 +146,12 @@ def duplicate(path: Path, other: Path) -> None:
 def _link(source: str | Path, target: str | Path) -> None:
     try:
         os.link(source, target)
-    except OSError:  # no hard links here, or too many
+    except OSError:  # the file system does not support hard links, or not as many
         shutil.copyfile(source, target)
 
 
 def synchronize(path: Path) -> None:
-    """Returns once the content of a file, or of a folder with its files, is on disk."""
+    """Waits until the contents of a file, or of all files in a folder, are on disk."""
     if path.is_dir():
         for entry in path.iterdir():
             synchronize(entry)
@@ -145,8 +162,8 @@ def synchronize(path: Path) -> None:
 
 
 def _synchronize_entry(folder: Path) -> None:
-    """Returns once the names in a folder are on disk."""
-    if os.name == "nt":  # cannot open folders
+    """Waits until the file names in a folder are on disk."""
+    if os.name == "nt":  # Windows cannot open folders
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""Compiled networks, which run as they are where a graph must be differentiated twice."""
+"""Runs compiled networks without compilation where their graph must be differentiated twice."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from lit_gans.common._compat.torch import is_compiled
 
 
 def uncompiled(*networks: nn.Module) -> AbstractContextManager[object]:
-    """Returns a context in which networks that were compiled in place run uncompiled, with the same parameters.
+    """Context manager in which networks that were compiled in place run uncompiled, with the same parameters.
 
-    torch raises an error where the graph of a compiled network is differentiated twice.
+    This is needed for double backward passes, because torch raises an error if the graph of a compiled network is
+    differentiated twice.
     """
-    # only then: the first stance imports the compiler, which takes seconds
+    # only if a network is compiled, because the first `set_stance` imports the compiler, which takes seconds
     if any(is_compiled(network) for network in networks):
         return torch.compiler.set_stance("force_eager")
     return nullcontext()

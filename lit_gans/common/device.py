@@ -1,4 +1,4 @@
-"""The device of a command."""
+"""Selects the device that a command uses."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from lit_gans.common.errors import refusing
 
 
 def chosen_device(name: str | None) -> torch.device:
-    """Returns the named device; for None, CUDA if available, otherwise the CPU.
+    """Returns the device with the given name. None selects CUDA if it is available, otherwise the CPU.
 
     Raises:
-        RefusedInput: torch knows no such device, or this machine has none.
+        RefusedInput: torch does not know the device, or this machine does not have it.
     """
     with refusing(f"device={name} cannot be used"):
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))

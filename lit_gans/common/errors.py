@@ -1,4 +1,4 @@
-"""The exception for invalid input: one sentence for the user, exit code 2 on the command line."""
+"""Exceptions whose message is shown to the user without a traceback, and helpers that raise them."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from typing import Any
 
 
 class RefusedInput(Exception):
-    """Invalid input, raised before the training, or in the first step that shows it. The message states the problem,
-    its location and a remedy.
+    """Raised for invalid input, before training or in the first step that detects the problem.
 
-    Not a `ValueError`: jsonargparse would try the other types of a union and hide the message.
+    The message states the problem, its location and a remedy. On the command line, the exit code is 2. The class does
+    not derive from `ValueError`, because jsonargparse would then try the other types of a union and hide the message.
     """
 
 
 class FailedWrite(Exception):
-    """A file of a running training cannot be written: one sentence for the user, exit code 1 on the command line."""
+    """Raised if a file cannot be written during training. On the command line, the exit code is 1."""
 
 
 def one_line(text: object) -> str:
-    """Returns a text, such as an error of a library, with every run of spaces and line breaks as one space."""
+    """Replaces each sequence of spaces and line breaks in a text, such as an error message, by one space."""
     return " ".join(str(text).split())
 
 
 @contextmanager
 def refusing(what: str) -> Iterator[None]:
-    """Raises `RefusedInput` for an error of a library that reads or makes what a user names: `what`, and the first line
-    of what the library says.
+    """Context manager that converts exceptions of a library, caused by invalid user input, to `RefusedInput`.
+
+    The message consists of `what`, followed by the first line of the library's message.
     """
     try:
         yield
@@ -42,17 +43,17 @@ def refusing(what: str) -> Iterator[None]:
 
 
 def out_of_memory(error: Exception) -> str:
-    """Returns a sentence for torch's error of a device without free memory: what needed it, and what to lower."""
+    """Returns a message for torch's out-of-memory error: the failed allocation, and the settings to change."""
     needed = next((part for part in str(error).split(". ") if part.startswith("Tried to allocate")), "")
     return (
         f"the device ran out of memory{f' ({needed[0].lower()}{needed[1:]})' if needed else ''}: lower data.batch_size,"
-        " with model.accumulate_gradients as many times higher for the same steps; or use precision=bf16, or smaller"
-        " networks."
+        " and increase model.accumulate_gradients by the same factor to keep the same steps; or use precision=bf16, or"
+        " smaller networks."
     )
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
-    """Returns the end of an error message: the nearest valid name, or all valid names if none is similar."""
+    """Returns a hint for an error message: the most similar valid name, or all valid names if none is similar."""
     names = sorted(set(candidates))
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
@@ -61,29 +62,29 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
 
 
 def refuse_below(least: float, **values: float | None) -> None:
-    """Raises `RefusedInput` for the first value that is less than `least`, not a number or infinite; None passes."""
+    """Raises `RefusedInput` for the first value that is less than `least`, NaN or infinite. None is valid."""
     for name, value in values.items():
         if value is not None and not least <= value < math.inf:
             raise RefusedInput(f"{name}={value} must be at least {least}{' and finite' if value >= least else ''}.")
 
 
 def refuse_not_positive(**values: float | None) -> None:
-    """Raises `RefusedInput` for the first value that is not greater than 0, not a number or infinite; None passes."""
+    """Raises `RefusedInput` for the first value that is not greater than 0, NaN or infinite. None is valid."""
     for name, value in values.items():
         if value is not None and not 0 < value < math.inf:
             raise RefusedInput(f"{name}={value} must be greater than 0 and finite.")
 
 
 def install_command(extra: str) -> str:
-    """Returns a hint with the command that installs a missing optional dependency."""
+    """Returns a hint that contains the command that installs an optional dependency."""
     return f'install it with: python -m pip install "lit-gans[{extra}]"'
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Returns a module of a package that an extra installs.
+    """Imports a module of an optional dependency, which the extra `extra` installs.
 
     Raises:
-        RefusedInput: the package is not installed; the message gives the command that installs it.
+        RefusedInput: the package is not installed. The message contains the command that installs it.
     """
     try:
         return importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""A lock on a folder, which leaves no file behind and ends with the process that holds it."""
+"""Folder lock that needs no lock file, and that is released when the process that holds it ends."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from pathlib import Path
 
 from lit_gans.common.errors import RefusedInput
 
-_WAIT = 10.0  # seconds: workers of a killed training hold its lock until they notice, within 5 seconds
+# maximum time to wait for a lock, in seconds; data loader workers of a killed training hold its lock until they exit,
+# which takes up to 5 seconds
+_WAIT = 10.0
 _STEP = 0.1
-_locked: set[Path] = set()  # by this process
+_locked: set[Path] = set()  # folders that this process has locked
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keeps other processes that lock a folder from it; creates it if it does not exist.
+    """Context manager that holds an exclusive lock on a folder, and creates the folder if it does not exist.
 
-    A folder that this process has locked already, such as the command for its callback, is left to the first lock.
-    Windows and file systems without such locks do not lock.
+    Nested calls in the same process have no effect, for example if a command and its callback lock the same folder. On
+    Windows, and on file systems without such locks, the folder is not locked.
 
     Raises:
         RefusedInput: another process holds the lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    place = folder.resolve()
-    if sys.platform == "win32" or place in _locked:
+    resolved = folder.resolve()
+    if sys.platform == "win32" or resolved in _locked:
         yield
         return
     import fcntl
@@ -37,12 +39,12 @@ def locked(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         _wait_for(descriptor, folder)
-        _locked.add(place)
+        _locked.add(resolved)
         yield
     finally:
-        _locked.discard(place)
-        with suppress(OSError):  # not supported here
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # also for processes that were forked since
+        _locked.discard(resolved)
+        with suppress(OSError):  # the file system does not support locks
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # also releases the lock in forked processes, which inherited it
         os.close(descriptor)
 
 
@@ -55,10 +57,10 @@ def _wait_for(descriptor: int, folder: Path) -> None:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
-                return None  # not supported here
+                return None  # the file system does not support locks
         if time.monotonic() > until:
             raise RefusedInput(
-                f"{folder} is in use by another training: wait until it has ended, or use another folder"
-                " (hydra.run.dir=FOLDER, or none for a new one)."
+                f"{folder} is in use by another training: wait until that training has ended, or use another folder"
+                " (hydra.run.dir=FOLDER; without this setting, a new folder is created)."
             )
         time.sleep(_STEP)

@@ -1,4 +1,4 @@
-"""Digests of classes and objects by everything that determines what they compute: code, arguments and tensors."""
+"""Digests of classes and objects, which cover everything that affects their results: code, arguments and tensors."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-# packages whose code their version determines, which protocols have
+# packages whose code is not digested, because the protocol of a measurement records their version
 _VERSIONED = {"torch", "torchvision", "torchmetrics", "lightning", "numpy", "lit_gans", *sys.stdlib_module_names}
-# attributes of a module that change neither its outputs nor what it is: hooks, flags, its compiled form
+# attributes of a module that do not affect its outputs: hooks, flags and its compiled form
 _OF_COMPILED = {"_compiled_call_impl", "_is_torch_compile", "_compile_kwargs"}
 _WITHOUT_CONTENT = (type(threading.Lock()), type(threading.RLock()), logging.Logger)
 _OF_MODULES = {*vars(nn.Module()), *_OF_COMPILED} - {"_parameters", "_buffers", "_modules"}
 
 
 def digest_of(tensors: Mapping[str, Tensor]) -> str:
-    """Returns the sha256 of named tensors, in their order."""
+    """Returns the SHA-256 digest of named tensors, in their order."""
     digest = hashlib.sha256()
     for name, tensor in tensors.items():
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
@@ -43,24 +43,25 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 
 
 def is_versioned(cls: type) -> bool:
-    """Returns whether the code of a class belongs to lit_gans, to torch or to another package with a known version."""
+    """Returns whether a class belongs to a package whose version is recorded, such as lit_gans or torch."""
     return cls.__module__.partition(".")[0] in _VERSIONED
 
 
 def code_of(cls: type) -> list[list[str]]:
-    """Returns name and code of a class and of its base classes, as plain values.
+    """Returns the name and a digest of the code of a class and of each of its base classes, as plain values.
 
-    The code is the digest of the file that defines a class, so that functions and constants beside it count, too;
-    without a file, as in a notebook, it is that of the source of its methods. Of a package with a known version it is
-    empty. Code that the file imports does not count.
+    The digest covers the whole file that defines a class, so that it includes functions and constants in that file. If
+    there is no file, as in a notebook, the digest covers the source of the methods. It is empty for classes of packages
+    whose version is recorded. Code that the file imports is not included.
     """
     return [[_name(base), "" if is_versioned(base) else _code(base)] for base in cls.__mro__[:-1]]
 
 
 def digest_of_object(thing: Any) -> str:
-    """Returns the sha256 of an object by its class, code, attributes and tensors, whatever their random origin.
+    """Returns the SHA-256 digest of an object, which covers its class, code, attributes and tensors.
 
-    Of a module, parameters and buffers count, even those that its state dict lacks; hooks do not.
+    The digest depends only on the values of tensors, and not on how they were initialized. For a module, the digest
+    includes all parameters and buffers, even if they are not in the state dict. Hooks are not included.
     """
     return hashlib.sha256(json.dumps(_described(thing, {}), sort_keys=True).encode()).hexdigest()
 
@@ -73,7 +74,7 @@ def _code(cls: type) -> str:
     methods = (thing for thing in vars(cls).values() if inspect.isfunction(thing))
     try:
         text = Path(inspect.getfile(cls)).read_text(encoding="utf-8")
-    except (OSError, TypeError, UnicodeDecodeError):  # in a notebook, or defined by a function of a library
+    except (OSError, TypeError, UnicodeDecodeError):  # for classes in a notebook, or created by a library function
         text = "\n".join(map(_source, methods))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -95,7 +96,10 @@ def _bytecode(code: Any) -> str:
 
 
 def _described(thing: Any, seen: dict[int, tuple[int, Any]]) -> Any:
-    """Returns plain values that describe an object; an object that contains itself is named by its number."""
+    """Returns plain values that describe an object.
+
+    An object that has been described before, for example because it contains itself, is replaced by its number.
+    """
     if thing is None or isinstance(thing, bool | int | float | complex | str | bytes | torch.dtype | torch.device):
         return [type(thing).__name__, repr(thing)]
     if isinstance(thing, PurePath):
@@ -110,38 +114,38 @@ def _described(thing: Any, seen: dict[int, tuple[int, Any]]) -> Any:
         return ["module", thing.__name__]
     if isinstance(thing, _WITHOUT_CONTENT):
         return [_name(type(thing))]
-    if type(thing).__name__ == "OptimizedModule":  # of torch.compile
+    if type(thing).__name__ == "OptimizedModule":  # returned by torch.compile
         return _described(dict(thing.named_children())["_orig_mod"], seen)
     if id(thing) in seen:
         return ["again", seen[id(thing)][0]]
-    seen[id(thing)] = len(seen), thing  # held, so that no other object gets its id
+    seen[id(thing)] = len(seen), thing  # keeps a reference, so that no new object gets the same id
 
-    def each(things: Iterable[Any]) -> list[Any]:
+    def describe_all(things: Iterable[Any]) -> list[Any]:
         return [_described(item, seen) for item in things]
 
     if isinstance(thing, Mapping):
-        return [_name(type(thing)), [each(pair) for pair in thing.items()]]
+        return [_name(type(thing)), [describe_all(pair) for pair in thing.items()]]
     if isinstance(thing, list | tuple):
-        return [_name(type(thing)), each(thing)]
+        return [_name(type(thing)), describe_all(thing)]
     if isinstance(thing, set | frozenset):
         return [_name(type(thing)), sorted(map(repr, thing))]
     if isinstance(thing, torch.jit.ScriptModule | torch.jit.ScriptFunction):
         return ["compiled", _archive(thing.save_to_buffer(_extra_files={}))]
     if isinstance(thing, functools.partial):
-        return ["partial", each((thing.func, thing.args, thing.keywords))]
+        return ["partial", describe_all((thing.func, thing.args, thing.keywords))]
     if isinstance(thing, types.MethodType):
         return ["method", thing.__name__, _described(thing.__self__, seen)]
     if isinstance(thing, types.FunctionType):
         cells = [cell.cell_contents for cell in thing.__closure__ or () if cell != types.CellType()]
-        more = thing.__defaults__, thing.__kwdefaults__, vars(thing), *cells
-        return ["function", thing.__module__, thing.__qualname__, _source(thing), each(more)]
+        values = thing.__defaults__, thing.__kwdefaults__, vars(thing), *cells
+        return ["function", thing.__module__, thing.__qualname__, _source(thing), describe_all(values)]
     if isinstance(thing, types.BuiltinFunctionType):
         return ["function", thing.__module__, thing.__qualname__, _described(thing.__self__, seen)]
     return [code_of(type(thing)), [[name, _described(value, seen)] for name, value in _attributes(thing)]]
 
 
 def _file(path: PurePath) -> list[str]:
-    """Returns name and digest of a file, so that it may be elsewhere; of any other path, the whole path."""
+    """Returns the name and the digest of a file, independent of its folder. Returns any other path as text."""
     try:
         with open(path, "rb") as file:
             return [path.name, hashlib.file_digest(file, "sha256").hexdigest()]
@@ -150,8 +154,9 @@ def _file(path: PurePath) -> list[str]:
 
 
 def _archive(content: bytes) -> list[list[str]]:
-    """Returns names and digests of the parts of a saved module of TorchScript: code, attributes and tensors, without
-    the numbers that distinguish equal classes, places in the source, and the device.
+    """Returns the names and digests of the entries in a TorchScript archive: code, attributes and tensors.
+
+    Numbers that distinguish classes of the same name, positions in the source code, and the device are ignored.
     """
 
     def plain(text: Any) -> str:
@@ -172,7 +177,10 @@ def _archive(content: bytes) -> list[list[str]]:
 
 
 def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
-    """Yields what an object has beside its class; of a graph that torch has traced, its code and what it calls."""
+    """Yields the attributes of an object, by name.
+
+    For a `GraphModule`, which torch.fx has traced, yields its code, and the functions and modules that the code calls.
+    """
     if isinstance(thing, torch.fx.GraphModule):
         yield "code", thing.code
         yield "functions", [node.target for node in thing.graph.nodes if callable(node.target)]
@@ -184,22 +192,26 @@ def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
     for cls in type(thing).__mro__:
         for name, value in vars(cls).items():
             if isinstance(value, types.MemberDescriptorType) and "__slots__" in vars(cls):
-                with suppress(AttributeError):  # not set
+                with suppress(AttributeError):  # the slot is not set
                     slots[name] = value.__get__(thing)
             elif not is_versioned(cls) and not name.startswith("__") and name != "_abc_impl":
-                # such as numbers that a class made by `type` has, and what its methods enclose
+                # includes values that are not in the source of the class, such as the constants of a class that was
+                # created by `type`, and the closures of its methods
                 function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
                 if isinstance(function, types.FunctionType) or not hasattr(function, "__get__"):
                     yield f"{cls.__qualname__}.{name}", function
     left_out = _OF_MODULES if isinstance(thing, nn.Module) else set()
-    own = {name: value for name, value in getattr(thing, "__dict__", {}).items() if name not in left_out}
-    yield from (slots | own).items()
-    if not (slots or own or isinstance(thing, nn.Module)):
+    attributes = {name: value for name, value in getattr(thing, "__dict__", {}).items() if name not in left_out}
+    yield from (slots | attributes).items()
+    if not (slots or attributes or isinstance(thing, nn.Module)):
         yield from _without_attributes(thing)
 
 
 def _without_attributes(thing: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the text of an object without attributes, or its pickle; of others, what no other object has."""
+    """Yields the `repr` of an object without attributes. If it contains a memory address, yields the pickled object.
+
+    Yields a unique value for objects that cannot be pickled, so that they never count as equal.
+    """
     if " at 0x" not in repr(thing):
         yield "repr", repr(thing)
     elif not hasattr(thing, "__dict__"):

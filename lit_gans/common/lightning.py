@@ -1,4 +1,4 @@
-"""What the strategies use of Lightning, from the package that `lightning_package` chooses."""
+"""Imports the parts of Lightning that the strategies use, from the package that `lightning_package` chooses."""
 
 from __future__ import annotations
 

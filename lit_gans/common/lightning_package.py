@@ -1,8 +1,9 @@
-"""Chooses between the two packages that Lightning is published as: `lightning.pytorch` and `pytorch_lightning`.
+"""Chooses between the two packages in which Lightning is published: `lightning.pytorch` and `pytorch_lightning`.
 
-Their classes have the same code, but a Trainer of one refuses strategies, modules and callbacks of the other. A process
-uses the one that the author of the module imports: whose Trainer first gets the name of a strategy or, when a class of
-the strategies is imported before, that is already imported; `lightning.pytorch` if both or none are.
+Their classes have the same code, but a Trainer of one package raises an error for strategies, modules and callbacks of
+the other package. A process therefore uses a single package. If a Trainer receives a lit_gans strategy by name first,
+the package of this Trainer is used. If a strategy class is imported first, the package that is already imported is
+used. If both packages or neither are imported, `lightning.pytorch` is used.
 """
 
 from __future__ import annotations
@@ -13,24 +14,25 @@ from importlib.util import find_spec
 from lit_gans.common.errors import RefusedInput
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
-_chosen: list[str] = []  # at most one
+_chosen: list[str] = []  # the chosen package, or empty before the first call
 
 
 def packages_in_use() -> list[str]:
-    """Returns those of the two that are imported or, if none is, those that are installed."""
+    """Returns the Lightning packages that are imported. If none is imported, returns the installed packages."""
     imported = [package for package in PACKAGES if f"{package}.strategies" in sys.modules]
     return imported or [package for package in PACKAGES if find_spec(package.partition(".")[0])]
 
 
 def lightning_package(package: str | None = None) -> str:
-    """Returns the package that the strategies are classes of, which the first call chooses.
+    """Returns the Lightning package that provides the base classes of the strategies. The first call chooses it.
 
     Args:
-        package: the one whose Trainer asks; `None` takes the first that is imported, or else installed.
+        package: package of the Trainer that uses a strategy. `None` chooses the first package that is imported, or the
+            first installed package if none is imported.
 
     Raises:
-        RefusedInput: the other one has been chosen.
-        ModuleNotFoundError: none is installed.
+        RefusedInput: the other package has already been chosen.
+        ModuleNotFoundError: no Lightning package is installed.
     """
     if not _chosen:
         candidates = [package] if package else packages_in_use()
@@ -39,7 +41,7 @@ def lightning_package(package: str | None = None) -> str:
         _chosen.append(candidates[0])
     if package not in (None, _chosen[0]):
         raise RefusedInput(
-            f"a Trainer of {package} asks for a strategy of lit_gans, whose classes are already those of {_chosen[0]}:"
-            f" import {package} before lit_gans, and nothing of {_chosen[0]}."
+            f"a Trainer of {package} uses a strategy of lit_gans, but the strategies already use {_chosen[0]}:"
+            f" import {package} before lit_gans, and import nothing from {_chosen[0]}."
         )
     return _chosen[0]

@@ -1,4 +1,4 @@
-"""The end of loggers: Lightning leaves a run of Weights & Biases open, into which the next training would log."""
+"""Closes the runs of loggers. Lightning leaves a Weights & Biases run open, and the next training would log into it."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from lightning.pytorch.utilities import rank_zero_only
 
 logger = logging.getLogger(__name__)
 
-_STEP = "trainer/global_step"  # logged by Lightning's WandbLogger with every value
+_STEP = "trainer/global_step"  # Lightning's WandbLogger logs this value together with all others
 
 
 @rank_zero_only
 def end_loggers(loggers: Iterable[Logger], failed: bool) -> None:
-    """Ends the runs of a training's loggers, which Lightning has finalized.
+    """Closes the logger runs of a training, after Lightning has finalized the loggers.
 
     Args:
         loggers: loggers of the training.
         failed: whether the training raised an error.
     """
-    wandb, mlflow = (
-        sys.modules.get("wandb"),
-        sys.modules.get("mlflow"),
-    )  # each is imported by the first training with it
-    for each in loggers:
-        if isinstance(each, WandbLogger) and wandb is not None:
+    # the package of a logger is imported by the first training that uses it
+    wandb, mlflow = sys.modules.get("wandb"), sys.modules.get("mlflow")
+    for training_logger in loggers:
+        if isinstance(training_logger, WandbLogger) and wandb is not None:
             wandb.finish(exit_code=int(failed))
-        elif isinstance(each, CometLogger):
-            each.experiment.end()
-    if mlflow is not None and mlflow.active_run() is not None:  # begun by a callback
+        elif isinstance(training_logger, CometLogger):
+            training_logger.experiment.end()
+    if mlflow is not None and mlflow.active_run() is not None:  # a callback can start an MLflow run
         mlflow.end_run("FAILED" if failed else "FINISHED")
 
 
 @rank_zero_only
 def end_earlier_training(loggers: Iterable[Logger]) -> None:
-    """Finishes the open run of Weights & Biases if a training has logged to it, since a new `WandbLogger` would log
-    into the same run. A run that a user has begun for this training stays open.
+    """Finishes the open Weights & Biases run if a previous training has logged to it.
+
+    Otherwise, a new `WandbLogger` would log into the same run. A run that the user has started for this training stays
+    open.
     """
     wandb = sys.modules.get("wandb")
-    if wandb is None or wandb.run is None or not any(isinstance(each, WandbLogger) for each in loggers):
+    if wandb is None or wandb.run is None or not any(isinstance(item, WandbLogger) for item in loggers):
         return
     if wandb.run.summary.get(_STEP) is not None:
-        logger.info("finished the W&B run %s of an earlier training: this training begins another", wandb.run.name)
+        logger.info("finished the W&B run %s of a previous training: this training starts a new run", wandb.run.name)
         wandb.finish()

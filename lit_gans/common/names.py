@@ -1,4 +1,7 @@
-"""Compares names of files and classes as a person does: operating systems write one name in different bytes."""
+"""Compares the names of files and classes independent of the operating system.
+
+Operating systems encode the same name in different bytes.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ T = TypeVar("T")
 
 
 def composed(name: str) -> str:
-    """Returns a name with composed letters (NFC), without surrounding blanks. macOS decomposes the letters of names.
+    """Returns a name in composed Unicode form (NFC), without surrounding spaces. macOS stores decomposed names.
 
-    Under an ASCII locale, Python reads each byte of a letter in a file name as a surrogate. Bytes that are UTF-8 become
-    the letters that a configuration has.
+    Under an ASCII locale, Python decodes each non-ASCII byte of a file name to a surrogate. If these bytes are valid
+    UTF-8, they are decoded here, so that the name equals the same name in a configuration file.
     """
     with suppress(UnicodeError):
         name = name.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
@@ -25,27 +28,28 @@ def composed(name: str) -> str:
 
 
 def without_case(name: str) -> str:
-    """Returns a name for comparisons that ignore case, Unicode form, and surrounding blanks."""
+    """Returns a normalized name, for comparisons that ignore case, Unicode form and surrounding spaces."""
     return composed(composed(name).casefold())
 
 
 def as_path(name: str) -> str:
-    """Returns a relative path with slashes, in composed letters, without quotes and a leading `./`."""
+    """Returns a normalized relative path: forward slashes, composed Unicode form, no quotes, and no leading `./`."""
     name = composed(name).strip("\"'").strip()
     return posixpath.normpath(name.replace("\\", "/"))
 
 
 def as_path_without_case(name: str) -> str:
-    """Returns `as_path` for comparisons that ignore case."""
+    """Returns a normalized relative path, for comparisons that ignore case; see `as_path`."""
     return without_case(as_path(name))
 
 
 class Lookup(Generic[T]):
-    """Finds values by their name: by equal names, or, if there are none, by names that become equal by a conversion.
+    """Lookup table that finds values by name, even if the names are only equal after a conversion.
 
     Args:
-        values: values and their names.
-        conversions: conversions of names, of which a later one is tried only if the earlier ones find nothing.
+        values: pairs of a name and a value.
+        *conversions: functions that convert names. Each conversion is tried only if exact comparison and all previous
+            conversions find nothing.
     """
 
     def __init__(self, values: Iterable[tuple[str, T]], *conversions: Callable[[str], str]) -> None:
@@ -63,5 +67,5 @@ class Lookup(Generic[T]):
         return tables
 
     def find(self, name: str) -> list[T]:
-        """Returns the values of a name: several if the name is ambiguous, none if it is unknown."""
+        """Returns all values with the given name: several if the name is ambiguous, none if the name is unknown."""
         return next((table[key] for convert, table in self._tables if (key := convert(name)) in table), [])

@@ -1,4 +1,4 @@
-"""The cache folder, for packed images, statistics of real images and downloads; and paths as users see them."""
+"""Helpers for paths, such as the cache folder of packed images, statistics of real images and downloads."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ VARIABLE = "LIT_GANS_CACHE"
 
 
 def cache_folder(given: str | Path | None = None) -> Path:
-    """Returns `given`, or the folder in `LIT_GANS_CACHE`, or `lit_gans` in the user's cache, whichever is set first.
+    """Returns the path of the cache folder: `given`, the variable `LIT_GANS_CACHE`, or `lit_gans` in the user's cache.
 
-    The user's cache is `XDG_CACHE_HOME` if that is an absolute path, otherwise `~/.cache`, following the XDG Base
-    Directory Specification, version 0.8, which ignores relative paths. The folder may not exist yet.
+    The first path that is set is used. The user's cache folder is `XDG_CACHE_HOME` if the variable is an absolute path,
+    otherwise `~/.cache`. This follows the XDG Base Directory Specification, version 0.8, which ignores relative paths.
+    The returned folder might not exist yet.
     """
     if given or os.environ.get(VARIABLE):
         return Path(given or os.environ[VARIABLE]).expanduser()
@@ -22,9 +23,10 @@ def cache_folder(given: str | Path | None = None) -> Path:
 
 
 def short_name(name: str, longest: int = 200) -> str:
-    """Returns a name of a file or folder with at most `longest` bytes and a few more: a longer name ends with a hash.
+    """Shortens the name of a file or folder. Names of up to `longest` bytes stay unchanged.
 
-    Most file systems allow 255 bytes.
+    A longer name is cut after `longest` bytes, and a hash of 7 more bytes is appended. Most file systems allow names of
+    255 bytes.
     """
     content = os.fsencode(name)
     if len(content) <= longest:
@@ -33,13 +35,14 @@ def short_name(name: str, longest: int = 200) -> str:
 
 
 def printable(text: object, encoding: str = "utf-8") -> str:
-    """Returns a text with escapes in place of characters that an encoding lacks, and of bytes in file names that are no
-    UTF-8.
+    """Replaces all characters that an encoding lacks by escape sequences.
+
+    Bytes in file names that are not valid UTF-8 are replaced, too.
     """
     return str(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def shown(path: str | Path) -> Path:
-    """Returns a path relative to the current folder, if it is inside that folder."""
+    """Returns a path relative to the current working directory if it is inside of this directory."""
     path = Path(path)
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

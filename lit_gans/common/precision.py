@@ -1,4 +1,4 @@
-"""Helpers for computations that must not use half precision, even under autocast."""
+"""Helpers that control the precision of computations, for example if they must not run in half precision."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from torch import Tensor
 
 
 def full_precision(tensor: Tensor) -> Tensor:
-    """Converts a floating-point tensor to at least float32."""
+    """Converts a half-precision tensor to float32. Tensors of higher precision stay unchanged."""
     return tensor.float() if tensor.dtype.itemsize < 4 else tensor
 
 
 def without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
-    """Returns a context without autocast on the device of `tensor`."""
-    # autocast does not support the meta device; to enter it costs the host more than a small layer
+    """Context manager that disables autocast on the device of `tensor`."""
+    # autocast does not support the meta device, and entering it takes the host longer than a small layer does
     if tensor.is_meta or not torch.is_autocast_enabled(tensor.device.type):
         return nullcontext()
     return torch.autocast(tensor.device.type, enabled=False)
 
 
 def autocast_precision(tensor: Tensor) -> Tensor:
-    """Converts a tensor to the precision of autocast on its device; unchanged without autocast."""
+    """Converts a tensor to the data type of autocast on its device. Without autocast, it stays unchanged."""
     if tensor.is_meta or not torch.is_autocast_enabled(tensor.device.type):
         return tensor
     return tensor.to(torch.get_autocast_dtype(tensor.device.type))

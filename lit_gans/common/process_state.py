@@ -1,4 +1,4 @@
-"""Global state of a process that a training changes: environment, logging, flags, random numbers, signals."""
+"""Restores the global state of a process that training changes: environment, logging, flags, random states, signals."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from lit_gans.common._compat.torch import global_module_hooks, print_options, se
 from lit_gans.common.noise import forked
 
 _SIGNALS = [number for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGUSR1", None)) if number]
-_LAUNCHED = "LOCAL_RANK"  # variable of a launcher, and of Lightning when it starts further processes
+_LAUNCHED = "LOCAL_RANK"  # environment variable that launchers, and Lightning's own launcher, set
 
 
 @contextmanager
 def process_state_restored() -> Iterator[None]:
-    """Restores the global state of the process when a training ends or raises, so that the next training in the process
-    equals the same training alone.
+    """Context manager that restores the global state of the process when training ends or raises an error.
 
-    Lightning sets the flags for `deterministic` and `benchmark` and does not reset them. If it finds the environment
-    variables that it has set for further processes, it attributes them to a launcher. A module or a callback may change
-    more, such as the default data type. The process group is destroyed, unless a launcher started this process.
+    The next training in the same process then gives the same results as in a new process. Lightning sets the flags for
+    `deterministic` and `benchmark` and does not reset them. It also sets environment variables for the processes that
+    it starts, and would later mistake them for the variables of a launcher. Modules and callbacks can change further
+    state, such as the default data type. The process group is destroyed, unless a launcher started this process.
     """
-    # Lightning's `isolate_rng` does not restore them if an exception is raised
+    # Lightning's `isolate_rng` does not restore the random states if an exception is raised
     numbers, numpy_numbers = random.getstate(), np.random.get_state()
     launched, before = _LAUNCHED in os.environ, [(read(), read, write) for read, write in _STATES]
     with _contexts_kept(), forked():
@@ -54,13 +54,13 @@ def process_state_restored() -> Iterator[None]:
 
 @contextmanager
 def _contexts_kept() -> Iterator[None]:
-    """Restores what its own library restores."""
+    """Context manager that restores the state for which Python and the libraries provide context managers."""
     with warnings.catch_warnings(), matplotlib.rc_context(), np.errstate(), np.printoptions(), decimal.localcontext():
         yield
 
 
 def _write_environment(before: Mapping[str, str]) -> None:
-    """Writes the variables that differ, one by one: other threads never find the environment empty."""
+    """Restores only the variables that differ, so that other threads never see an empty environment."""
     for name in os.environ.keys() - before.keys():
         del os.environ[name]
     for name, value in before.items():
@@ -68,8 +68,8 @@ def _write_environment(before: Mapping[str, str]) -> None:
             os.environ[name] = value
 
 
-def _told(read: Callable[[], Any]) -> Any:
-    """Returns a precision of torch, or None if it was set for single backends: torch then does not return it."""
+def _read_precision(read: Callable[[], Any]) -> Any:
+    """Returns a precision setting of torch, or None if backends differ, for which torch raises an error."""
     try:
         return read()
     except RuntimeError:
@@ -78,7 +78,7 @@ def _told(read: Callable[[], Any]) -> Any:
 
 def _write_matmul_precision(value: str | None) -> None:
     if value is not None:
-        torch.backends.cuda.matmul.fp32_precision = "ieee"  # otherwise torch compares the backends, and raises
+        torch.backends.cuda.matmul.fp32_precision = "ieee"  # otherwise, torch raises an error if the backends differ
         torch.set_float32_matmul_precision(value)
 
 
@@ -103,29 +103,30 @@ def _read_signals() -> list[Any]:
 
 
 def _write_signals(before: list[Any]) -> None:
-    if threading.current_thread() is threading.main_thread():  # which alone may
+    if threading.current_thread() is threading.main_thread():  # only the main thread can set signal handlers
         for number, handler in zip(_SIGNALS, before, strict=True):
-            if handler is not None:  # None: installed by another language
+            if handler is not None:  # None if the handler was not installed from Python
                 signal.signal(number, handler)
 
 
 def _loggers() -> list[logging.Logger]:
-    known = [each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
+    known = [item for item in logging.root.manager.loggerDict.values() if isinstance(item, logging.Logger)]
     return [logging.root, *known]
 
 
 def _read_logging() -> dict[logging.Logger, Any]:
-    return {each: (each.level, each.propagate, each.disabled, [*each.handlers], [*each.filters]) for each in _loggers()}
+    return {log: (log.level, log.propagate, log.disabled, [*log.handlers], [*log.filters]) for log in _loggers()}
 
 
 def _write_logging(before: dict[logging.Logger, Any]) -> None:
-    for each, (level, propagate, disabled, handlers, filters) in before.items():  # those that are new stay
-        each.setLevel(level)
-        each.propagate, each.disabled, each.handlers[:], each.filters[:] = propagate, disabled, handlers, filters
+    for log, (level, propagate, disabled, handlers, filters) in before.items():  # new loggers are left unchanged
+        log.setLevel(level)
+        log.propagate, log.disabled, log.handlers[:], log.filters[:] = propagate, disabled, handlers, filters
 
 
 def _read_umask() -> int:
-    mask = os.umask(0o077)  # the only way to read it; a file that a thread creates meanwhile is private
+    # the umask can only be read by setting it; files that other threads create in between are private
+    mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
@@ -150,7 +151,7 @@ def _close_figures(before: list[int]) -> None:
 
 
 def _flushes_denormal() -> bool:
-    """Returns whether the CPU takes tiny numbers for 0, which torch sets and does not return."""
+    """Returns whether the CPU flushes denormal numbers to 0. torch can set this mode, but cannot return it."""
     small = torch.full((), 1e-20, dtype=torch.float32, device="cpu")
     return (small * small * 1e20).item() == 0
 
@@ -173,9 +174,9 @@ _STATES: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
     (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     (torch.get_num_threads, torch.set_num_threads),
-    (partial(_told, torch.get_float32_matmul_precision), _write_matmul_precision),
+    (partial(_read_precision, torch.get_float32_matmul_precision), _write_matmul_precision),
     *(_attribute(torch.backends.cudnn, name) for name in ("enabled", "benchmark", "benchmark_limit", "deterministic")),
-    (partial(_told, lambda: torch.backends.cudnn.allow_tf32), _write_cudnn_tf32),
+    (partial(_read_precision, lambda: torch.backends.cudnn.allow_tf32), _write_cudnn_tf32),
     *(_attribute(torch.backends.mkldnn, name) for name in ("enabled", "deterministic")),
     (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
     (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),

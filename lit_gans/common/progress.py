@@ -1,4 +1,4 @@
-"""Progress of a command on stderr: bars in a terminal, log lines elsewhere; durations in words."""
+"""Shows the progress of a command on stderr, as bars in a terminal and as log lines elsewhere; formats durations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tqdm import tqdm
 logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
-_SECONDS = 30.0  # between two log lines
+_SECONDS = 30.0  # minimum interval between log lines, in seconds
 
 
 def follow(
@@ -21,16 +21,16 @@ def follow(
     batches: Iterable[Item],
     total: int,
     done: int = 0,
-    size: Callable[[Item], int] = len,  # type: ignore[assignment]  # of what has a length
+    size: Callable[[Item], int] = len,  # type: ignore[assignment]  # the default requires batches that have a length
 ) -> Iterator[Item]:
-    """Yields batches and shows the progress of a stage: by a bar in a terminal, elsewhere by a line every 30 seconds.
+    """Yields batches and shows the progress of a stage: a bar in a terminal, or a log line every 30 seconds elsewhere.
 
     Args:
         stage: readable name of the stage.
         batches: batches to yield.
-        total: sum of the sizes of all batches, with those done before.
-        done: sum of the sizes of batches that were done before.
-        size: returns the size of a batch.
+        total: sum of the sizes of all batches, including `done`.
+        done: sum of the sizes of all batches that were processed before.
+        size: function that returns the size of a batch.
     """
     terminal, since = sys.stderr.isatty(), time.monotonic()
     if not terminal:
@@ -46,7 +46,7 @@ def follow(
 
 
 def in_words(seconds: float) -> str:
-    """Returns a duration that is only about known: `40 s`, `12 min`, `2 h 10 min` or `3 days`."""
+    """Formats an estimated duration with low precision, such as `40 s`, `12 min`, `2 h 10 min` or `3 days`."""
     if seconds < 95:
         return f"{max(1, round(seconds / 10)) * 10} s"
     minutes = round(seconds / 60)

@@ -1,4 +1,4 @@
-"""Screen output of the commands: silences third-party warnings that users cannot act on, shows our own notices."""
+"""Configures the screen output of the commands: hides third-party warnings and prints the log records of lit_gans."""
 
 from __future__ import annotations
 
@@ -8,33 +8,34 @@ import sys
 import warnings
 
 _NOTICES = (
-    ".*Grad strides do not match bucket view strides.*",  # one-channel convolutions in channels_last, harmless
-    ".*does not have many workers.*",  # data in memory is fastest without
-    ".*is smaller than the logging interval.*",  # Lightning counts the interval across epochs, and logs all the same
-    ".*isinstance\\(treespec, LeafSpec\\).*",  # Lightning 2.6 on torch 2.15
-    ".*was deprecated in v4.* and will be removed in v5.*",  # Lightning 2.6 on jsonargparse 4.49
+    ".*Grad strides do not match bucket view strides.*",  # harmless: one-channel convolutions in channels_last cause it
+    ".*does not have many workers.*",  # in-memory data load fastest without workers
+    ".*is smaller than the logging interval.*",  # wrong: Lightning counts the interval across epochs, and still logs
+    ".*isinstance\\(treespec, LeafSpec\\).*",  # caused by Lightning 2.6 with torch 2.15
+    ".*was deprecated in v4.* and will be removed in v5.*",  # caused by Lightning 2.6 with jsonargparse 4.49
     ".*JSONARGPARSE_DEPRECATION_WARNINGS.*",
 )
-_RANKS = ("RANK", "SLURM_PROCID", "LOCAL_RANK")  # of torchrun, SLURM and Lightning's own launcher
+_RANKS = ("RANK", "SLURM_PROCID", "LOCAL_RANK")  # set by torchrun, by SLURM and by Lightning's launcher
 
 
 def quiet() -> None:
-    """Silences third-party warnings that users cannot act on and prints this package's log records to stderr, once.
+    """Hides third-party warnings that users cannot act on, and prints the log records of this package to stderr.
 
-    Records of level INFO are printed by rank 0 alone, those of level WARNING and above by every rank.
+    Rank 0 prints records of level INFO and above. The other ranks only print records of level WARNING and above.
+    Calling this function repeatedly does not print records twice.
     """
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     for notice in _NOTICES:
         warnings.filterwarnings("ignore", message=f"(?s){notice}")
-    ours = logging.getLogger("lit_gans")
-    ours.setLevel(logging.INFO if _is_rank_zero() else logging.WARNING)
-    if not any(isinstance(handler, _ToStderr) for handler in ours.handlers):
-        ours.addHandler(_ToStderr())
+    package_logger = logging.getLogger("lit_gans")
+    package_logger.setLevel(logging.INFO if _is_rank_zero() else logging.WARNING)
+    if not any(isinstance(handler, _ToStderr) for handler in package_logger.handlers):
+        package_logger.addHandler(_ToStderr())
 
 
 class _ToStderr(logging.StreamHandler):
-    """Writes to the current `sys.stderr`, as `logging.lastResort` does."""
+    """Log handler that writes to the current `sys.stderr`, even if it was replaced, like `logging.lastResort`."""
 
     def __init__(self) -> None:
         super().__init__()

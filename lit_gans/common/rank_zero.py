@@ -1,4 +1,4 @@
-"""Work that rank 0 does for all ranks."""
+"""Computations that run on rank 0 only, and whose result is broadcast to all ranks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Value = TypeVar("Value")
 
 
 def computed_once(compute: Callable[[], Value]) -> Value:
-    """Returns on every rank what rank 0 computes; every rank must call it.
+    """Computes a value on rank 0, and returns it on all ranks. All ranks must call this function.
 
     Args:
-        compute: function that returns a picklable value; called on rank 0 only.
+        compute: function that returns a picklable value. It is called on rank 0 only.
 
     Raises:
-        Exception: the exception that `compute` raises on rank 0, on every rank.
+        Exception: `compute` raised this exception on rank 0. It is raised again on all ranks.
     """
     if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
         return compute()
@@ -25,10 +25,10 @@ def computed_once(compute: Callable[[], Value]) -> Value:
     if distributed.get_rank() == 0:
         try:
             outcome = [(compute(), None)]
-        except Exception as error:  # raised on every rank, since the others would wait forever
+        except Exception as error:  # raised on all ranks below; otherwise, the other ranks would wait forever
             outcome = [(None, error)]
     distributed.broadcast_object_list(outcome)
     value, raised = outcome[0]
     if raised is not None:
         raise raised
-    return value  # type: ignore[return-value]  # None only if rank 0 computed it
+    return value  # type: ignore[return-value]  # None only if `compute` returned None

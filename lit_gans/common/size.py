@@ -1,4 +1,4 @@
-"""Sizes of images: one number for squares, height and width for rectangles."""
+"""Image sizes: one number for square images, or height and width for rectangular images."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Size = int | tuple[int, int]
 
 
 def as_size(image_size: int | Sequence[int], name: str = "image_size") -> Size:
-    """Returns a size in its only form: one number where height and width are equal, otherwise both.
+    """Converts an image size to its canonical form: one number if height and width are equal, otherwise a tuple.
 
     Args:
         image_size: one number, or height and width.
         name: name of the value, for the error message.
 
     Raises:
-        RefusedInput: there are not one or two numbers, or one is below 1.
+        RefusedInput: there are not exactly one or two numbers, or a number is less than 1.
     """
     numbers = [image_size] if isinstance(image_size, int) else list(image_size)
     if len(numbers) not in (1, 2) or min(numbers) < 1:
@@ -29,17 +29,20 @@ def as_size(image_size: int | Sequence[int], name: str = "image_size") -> Size:
 
 
 def sides(image_size: Size) -> tuple[int, int]:
-    """Returns height and width."""
+    """Returns the height and width of an image size."""
     return (image_size, image_size) if isinstance(image_size, int) else image_size
 
 
 def size_value(image_size: Size) -> str:
-    """Returns a size as it is written on a command line."""
+    """Formats an image size as on the command line."""
     height, width = sides(image_size)
     return str(height) if height == width else f"[{height},{width}]"
 
 
 def size_text(image_size: Size) -> str:
-    """Returns a size for a message: `64x64`, or `96 high and 160 wide`, since both orders are usual."""
+    """Formats an image size for a message, such as `64x64` or `96 high and 160 wide`.
+
+    A rectangular size names its sides, because both orders of height and width are common.
+    """
     height, width = sides(image_size)
     return f"{height}x{width}" if height == width else f"{height} high and {width} wide"

@@ -1,4 +1,4 @@
-"""Videos of images: GIF and MP4, by the ending of the path."""
+"""Writes images as a video: GIF or MP4, depending on the extension of the path."""
 
 from __future__ import annotations
 
@@ -13,44 +13,43 @@ from lit_gans.common.atomic import replacing, unfinished
 from lit_gans.common.errors import RefusedInput, import_extra, refuse_below
 
 VIDEOS = (".gif", ".mp4")
-_SHORTER = 256  # pixels that the shorter side has at least: players blur what they enlarge
+_SHORTER = 256  # minimum number of pixels of the shorter side; smaller videos are blurred when players enlarge them
 
 
 def is_video(path: str | Path | None) -> bool:
-    """Returns whether a path ends as a video does."""
+    """Returns whether a path has the extension of a video."""
     return path is not None and Path(path).suffix.lower() in VIDEOS
 
 
 def refuse_video(path: str | Path) -> None:
-    """Raises `RefusedInput` if the package that writes a video is missing: MP4 needs the extra `video`."""
+    """Raises `RefusedInput` if the package for the video format is missing. MP4 requires the extra `video`."""
     if Path(path).suffix.lower() == ".mp4":
         import_extra("av", "video")
 
 
 def write_video(frames: UInt8[Tensor, "n c h w"], path: str | Path, fps: int = 24) -> Path:
-    """Writes a GIF, which repeats, or an MP4 (H.264, yuv420p), which browsers play; replaces an earlier file.
+    """Writes a looping GIF, or an MP4 (H.264, yuv420p) that browsers can play. An existing file is replaced.
 
-    Small frames are enlarged by a whole factor, without smoothing, until their shorter side has 256 pixels. GIF rounds
-    the time of a frame to hundredths of a second, and has at most 256 colors in a frame.
+    Small frames are enlarged by an integer factor, without smoothing, until their shorter side has at least 256 pixels.
+    GIF rounds the duration of a frame to hundredths of a second, and supports at most 256 colors per frame.
 
     Args:
-        frames: gray images or images in color.
-        path: file that ends in `.gif` or `.mp4`.
-        fps: frames per second, 1 to 50.
+        frames: grayscale or RGB images.
+        path: path of the file, with the extension `.gif` or `.mp4`.
+        fps: number of frames per second, from 1 to 50.
 
     Returns:
         The path of the file.
 
     Raises:
-        RefusedInput: the extra `video` is missing, the number of frames per second is out of range, or frames
-            have other channels.
+        RefusedInput: the extra `video` is missing, `fps` is out of range, or the frames are neither grayscale nor RGB.
     """
     path = Path(path)
     refuse_below(1, fps=fps)
     if fps > 50:
-        raise RefusedInput(f"fps={fps} must be at most 50, the fastest that browsers play as a GIF.")
+        raise RefusedInput(f"fps={fps} must be at most 50, the maximum at which browsers play a GIF.")
     if frames.shape[1] not in (1, 3):
-        raise RefusedInput(f"{path}: a video has gray or color images, not {frames.shape[1]} channels.")
+        raise RefusedInput(f"{path}: a video needs grayscale or RGB images, not {frames.shape[1]} channels.")
     refuse_video(path)
     factor = max(1, -(-_SHORTER // min(frames.shape[2:])))
     frames = frames.repeat_interleave(factor, 2).repeat_interleave(factor, 3).cpu()
@@ -67,7 +66,7 @@ def _write_gif(frames: Tensor, path: Path, fps: int) -> None:
 def _write_mp4(frames: Tensor, path: Path, fps: int) -> None:
     import av
 
-    # half of the colors' resolution in each direction: sides are even
+    # yuv420p halves the resolution of the colors in each direction, so that both sides must be even
     frames = torch.nn.functional.pad(frames, (0, frames.shape[3] % 2, 0, frames.shape[2] % 2)).expand(-1, 3, -1, -1)
     with av.open(str(path), "w", options={"movflags": "+faststart"}) as file:
         stream = file.add_stream("libx264", rate=fps, options={"crf": "18"})

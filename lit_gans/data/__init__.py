@@ -1,1 +1,1 @@
-"""Data: sources convert files to uint8 images, datamodules serve them in a resumable order."""
+"""Data sources, which convert files to uint8 images, and datamodules, which serve the images in a resumable order."""

@@ -1,4 +1,4 @@
-"""Base classes of all data sources: a source loads images or pairs of images, and these datamodules serve them."""
+"""Base classes of all data sources: datamodules that load images, or pairs of images, and serve them in batches."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from lit_gans.common.size import Size, as_size, sides, size_text
 from lit_gans.data.digests import Fingerprint, digest_of_tensors, fingerprint
 from lit_gans.data.loader import ResumableLoader, StepSampler
 
-Pairs = dict[str, Shaped[Tensor, "n c h w"]]  # `input`, and `image`, its target
+Pairs = dict[str, Shaped[Tensor, "n c h w"]]  # keys: `input`, and `image` for the targets
 
 
 class ImagesInMemory(Dataset):
-    """Dataset of images, labels and further tensors in memory; an index tensor gathers a full step at once.
+    """Dataset that holds images, labels and further tensors in memory.
 
-    The n images are followed by their n mirror images: row n + i is image i flipped horizontally.
+    It is indexed by a tensor of row indices, which gathers all images of a training step at once. With `mirrors`, the n
+    images are followed by their n mirror images: row n + i is image i flipped horizontally.
 
     Args:
-        images: uint8, or floats in the range of the networks.
-        labels: class of each image.
-        mirrors: whether to serve mirror images.
-        **others: further tensors with one row for each image, such as the `input` of a pair.
+        images: images as uint8, or as floats in [-1, 1], the value range of the networks.
+        labels: class index of each image.
+        mirrors: whether rows n to 2n - 1 return mirror images.
+        **others: further tensors with one row per image, such as the `input` of each pair.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class ImagesInMemory(Dataset):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Images, labels and further tensors by name."""
+        """Images, labels and further tensors, by name."""
         return {"image": self.images, "label": self.labels, **self.others}
 
     def __len__(self) -> int:
@@ -57,24 +58,24 @@ class ImagesInMemory(Dataset):
 
 
 class ImageData(LightningDataModule):
-    """Serves the images of a source. Sources override `load`.
+    """Datamodule that serves the images of one source. Each source is a subclass that overrides `load`.
 
     Args:
-        image_size: height and width of the images: one number for squares, or [height, width].
+        image_size: height and width of the images: one number for square images, or [height, width].
         channels: number of channels of the images.
         batch_size: number of images per process and discriminator step, before gradient accumulation.
-        num_workers: number of processes that gather batches; 0 gathers in the training process, which is fastest for
-            data in memory.
-        seed: seed of the order of the images.
+        num_workers: number of worker processes that load batches. With 0, the training process loads them itself,
+            which is fastest for in-memory data.
+        seed: random seed that determines the order of the images.
 
     Raises:
         RefusedInput: a value is out of range, or there are too few images for one step.
     """
 
-    metrics: ClassVar[str] = "efficientnet_lite0"  # default option of `metrics` for these images
+    metrics: ClassVar[str] = "efficientnet_lite0"  # default of the option `metrics` for this source
     num_classes: int = 0
-    flip: bool = False  # whether the sampler may select mirror images
-    possible_channels: tuple[int, ...] | None = (1, 3)  # None for any
+    flip: bool = False  # whether the sampler also draws mirror images
+    possible_channels: tuple[int, ...] | None = (1, 3)  # None allows any number of channels
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -96,47 +97,48 @@ class ImageData(LightningDataModule):
         self._dataset: Any = None
         self._digests: dict[str, str] | None = None
 
-    def __repr__(self) -> str:  # in the protocol of a measurement
+    def __repr__(self) -> str:  # recorded in the protocol of each measurement
         return f"{type(self).__name__}(image_size={size_text(self.image_size)}, channels={self.channels})"
 
     def load(self) -> tuple[UInt8[Tensor, "n c h w"], Int64[Tensor, " n"]]:
-        """Returns all images at `image_size` and their labels (zeros without labels)."""
+        """Returns all images, resized to `image_size`, and their labels. Labels are 0 if the source has no classes."""
         raise NotImplementedError
 
     def make_dataset(self) -> Any:
-        """Returns a dataset with a length and `labels`, to be indexed by an index tensor."""
+        """Returns a dataset that has a length and `labels` and that can be indexed by a tensor of row indices."""
         return ImagesInMemory(*self.load())
 
     @property
     def dataset(self) -> Any:
-        """The images, loaded on first use."""
+        """Dataset of the images, which is created on first access."""
         if self._dataset is None:
             self._dataset = self.make_dataset()
         return self._dataset
 
     def setup(self, stage: str | None = None) -> None:
-        self._sampler()  # raises if there are too few images, before the training
-        if self.trainer is not None:  # every rank is here
+        self._sampler()  # raises an error before training starts if there are too few images
+        if self.trainer is not None:  # Lightning calls `setup` on every rank, which `computed_once` requires
             self._digests = computed_once(self.digests)
 
     def digests(self) -> dict[str, str]:
-        """Returns digests that a checkpoint stores, and by which a resumed run recognizes its data.
+        """Returns digests of the data, by name. Checkpoints store the digests, and a resumed run compares them.
 
-        One equal digest is enough. The digest of this class is that of all images, labels and inputs in memory, in
-        their order. There is none where `make_dataset` computes images for each step: a subclass may define one.
+        The data count as the same if at least one digest is equal. By default, there is one digest of all in-memory
+        images, labels and inputs, in their order. If `make_dataset` returns a dataset that computes images on access,
+        there is no digest by default, but the subclass can define one.
         """
         if not isinstance(self.dataset, ImagesInMemory):
             return {}
         return {"images": digest_of_tensors(**self.dataset.tensors)}
 
     def _known_digests(self) -> dict[str, str]:
-        """Returns `digests`, computed once."""
+        """Returns the result of `digests`, which is computed at most once."""
         if self._digests is None:
             self._digests = self.digests()
         return self._digests
 
     def train_dataloader(self) -> ResumableLoader:
-        """Returns a loader whose items are the images of whole iterations: several batches, see `_step`."""
+        """Returns a loader that yields all images of one training iteration at a time: several batches, see `_step`."""
         on_cuda = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
         return ResumableLoader(self.dataset, self._sampler(), self.num_workers, on_cuda, self._known_digests)
 
@@ -144,49 +146,50 @@ class ImageData(LightningDataModule):
         return StepSampler(len(self.dataset), *self._step(), self.seed, self.flip, **settings)
 
     def _step(self) -> tuple[int, int, int, int]:
-        """Returns the batch size, the number of batches per step, the rank and the number of ranks."""
+        """Returns the batch size, the number of batches per step, the rank and the world size."""
         trainer = self.trainer
         module = trainer.lightning_module if trainer else None
-        num_batches = getattr(module, "batches_per_step", 1)  # of an `AdversarialModule`; others take one
+        num_batches = getattr(module, "batches_per_step", 1)  # only `AdversarialModule` has this attribute
         rank, world_size = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
         return self.batch_size, num_batches, rank, world_size
 
     def real_batches(
         self, batch_size: int = 256, start: int = 0, stop: int | None = None
     ) -> Iterator[UInt8[Tensor, "b c h w"]]:
-        """Returns an iterator over every image once, in the order of the source; reads none before they are needed.
+        """Returns an iterator over batches of all images, in the order of the source. Batches are read lazily.
 
         Args:
             batch_size: number of images in a batch; the last batch may be smaller.
-            start, stop: reads only images from position `start` to before `stop`; None reads to the end.
+            start, stop: reads only the images from position `start` up to, but not including, `stop`. If `stop` is
+                None, reads to the end.
         """
         rows = torch.arange(len(self.dataset))[start:stop]
-        return (self.dataset[some]["image"] for some in rows.split(batch_size) if len(some))
+        return (self.dataset[batch]["image"] for batch in rows.split(batch_size) if len(batch))
 
     def real_fingerprint(self) -> Fingerprint:
-        """Returns digest, number and shape of all images of `real_batches`."""
+        """Returns the digest, the number and the shape of all images of `real_batches`."""
         return fingerprint(self.real_batches())
 
     def real_labels(self) -> Int64[Tensor, " n"]:
-        """Returns the class of each image, in the order of `real_batches`; zeros without labels."""
+        """Returns the class index of each image, in the order of `real_batches`; 0 if the source has no classes."""
         return self.dataset.labels
 
 
 def resized(images: UInt8[Tensor, "n c h w"], image_size: Size) -> UInt8[Tensor, "n c h2 w2"]:
-    """Resizes images with antialiasing and rounds to uint8; returns images of the right size unchanged."""
+    """Resizes images with antialiasing and rounds them to uint8. Images that already have the size stay unchanged."""
     return resize(images, list(sides(image_size)), antialias=True)
 
 
 class PairedData(ImageData):
-    """Serves pairs of images. Sources override `pairs`."""
+    """Datamodule that serves pairs of images. Each source is a subclass that overrides `pairs`."""
 
     def pairs(self, held_out: bool) -> Pairs:
-        """Returns the pairs for training, or the held-out pairs."""
+        """Returns the held-out pairs if `held_out` is true, otherwise the training pairs."""
         raise NotImplementedError
 
     @property
     def input_channels(self) -> int:
-        """Number of channels of the inputs."""
+        """Number of channels of the input images."""
         return self.channels
 
     def make_dataset(self) -> ImagesInMemory:
@@ -195,5 +198,5 @@ class PairedData(ImageData):
 
     @cached_property
     def held_out(self) -> Pairs:
-        """Pairs that are excluded from training."""
+        """Held-out pairs, which are excluded from training."""
         return self.pairs(held_out=True)

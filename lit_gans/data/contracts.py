@@ -1,6 +1,6 @@
-"""Protocols of data that callbacks, metrics and models use.
+"""Protocols for datamodules, through which callbacks, metrics and models access the data.
 
-A datamodule implements a protocol by defining its members, without importing or inheriting anything:
+A datamodule implements a protocol by defining its members. It does not need to import or inherit anything:
 
     if isinstance(trainer.datamodule, Plottable):
         trainer.datamodule.plot(samples, path)
@@ -21,34 +21,40 @@ from lit_gans.data.digests import Fingerprint
 
 @runtime_checkable
 class RealImages(Protocol):
-    """Images that can be read several times, such as those of a datamodule or a folder.
+    """Images that can be read repeatedly, such as the images of a datamodule or of a folder.
 
-    A method `real_batches` with the further parameters `start` and `stop` lets a rank of a measurement read only its
-    share, see `lit_gans.data.base.ImageData`.
+    If `real_batches` also has the parameters `start` and `stop`, each rank of a distributed measurement reads only its
+    share of the images; see `lit_gans.data.base.ImageData`.
     """
 
     def real_batches(self, batch_size: int = ...) -> Iterator[Tensor]:
-        """Yields every image once, in the order of the source: uint8 (b, c, h, w)."""
+        """Yields every image once, in the order of the source, in uint8 batches of shape (b, c, h, w)."""
         ...
 
 
 @runtime_checkable
 class Fingerprinted(RealImages, Protocol):
-    """Images with a digest, as all sources in `lit_gans.data.sources`; packed images and streams store theirs."""
+    """Images that can compute a digest of themselves. All sources in `lit_gans.data.sources` implement this protocol.
+
+    Packed images and streams store their digest instead of computing it again.
+    """
 
     def real_fingerprint(self) -> Fingerprint:
-        """Returns digest, number and shape of all images of `real_batches`, see `lit_gans.data.digests.fingerprint`."""
+        """Returns the digest, the number and the shape of all images of `real_batches`.
+
+        See `lit_gans.data.digests.fingerprint`.
+        """
         ...
 
 
 @runtime_checkable
 class ImageSource(RealImages, Protocol):
-    """Data that serve images of one size, as all sources in `lit_gans.data.sources`.
+    """Images of a single size. All sources in `lit_gans.data.sources` implement this protocol.
 
     Attributes:
-        image_size: height and width of the images: one number for squares, or both.
+        image_size: height and width of the images: one number for square images, or (height, width).
         channels: number of channels of the images.
-        num_classes: number of classes of the labels, 0 without labels.
+        num_classes: number of classes; 0 if the images have no labels.
     """
 
     image_size: Size
@@ -58,71 +64,77 @@ class ImageSource(RealImages, Protocol):
 
 @runtime_checkable
 class Labeled(ImageSource, Protocol):
-    """Images whose classes are known, as all sources in `lit_gans.data.sources`; without classes the labels are 0."""
+    """Images with labels. All sources in `lit_gans.data.sources` implement this protocol.
+
+    If a source has no classes, all its labels are 0.
+    """
 
     def real_labels(self) -> Int64[Tensor, " n"]:
-        """Returns the class of each image, in the order of `real_batches`."""
+        """Returns the class index of each image, in the order of `real_batches`."""
         ...
 
 
 @runtime_checkable
 class Plottable(Protocol):
-    """Data whose samples are plotted instead of shown in a grid of images, such as points.
+    """Data whose samples are shown in a plot instead of an image grid, such as points in the plane.
 
     Attributes:
-        num_plotted: number of samples in a plot.
+        num_plotted: number of generated samples in a plot.
     """
 
     num_plotted: int
 
     def plot(self, points: Tensor, path: Path) -> None:
-        """Plots generated and real samples and saves the plot."""
+        """Plots generated samples together with real samples, and saves the plot to `path`."""
         ...
 
 
 @runtime_checkable
 class HasModes(Protocol):
-    """Data with known modes.
+    """Data whose distribution has known modes.
 
     Attributes:
-        min_samples: smallest number of samples for which a mode counts as covered.
+        min_samples: minimum number of generated samples in a mode for the mode to count as covered.
     """
 
     min_samples: int
 
     @property
     def num_modes(self) -> int:
-        """Number of modes."""
+        """Number of modes of the distribution."""
         ...
 
     def modes_of(self, samples: Float[Tensor, "n c h w"]) -> Int64[Tensor, " n"]:
-        """Returns the mode of each sample, -1 for samples outside all modes."""
+        """Returns the index of each sample's mode, or -1 for samples that belong to no mode."""
         ...
 
 
 @runtime_checkable
 class Paired(Protocol):
-    """Paired data for image-to-image translation: `input` and its target `image`.
+    """Paired data for image-to-image translation: each pair has an `input` and its target, `image`.
 
-    In Python 3.11, `isinstance` evaluates the properties and may therefore read the held-out pairs.
+    In Python 3.11, `isinstance` evaluates the properties and might therefore read the held-out pairs.
     """
 
     @property
     def held_out(self) -> Mapping[str, UInt8[Tensor, "n c h w"]]:
-        """Pairs that are excluded from training, with the keys `input` and `image`."""
+        """Held-out pairs, which are excluded from training, with the keys `input` and `image`."""
         ...
 
     @property
     def input_channels(self) -> int:
-        """Number of channels of the inputs."""
+        """Number of channels of the input images."""
         ...
 
 
 @runtime_checkable
 class Unpaired(Protocol):
-    """Images of two domains for unpaired translation: `input` are those of A, `image` those of B, of equal size."""
+    """Images of two domains for unpaired translation: `input` images from domain A, `image` images from domain B.
+
+    The images of both domains have the same size.
+    """
 
     @property
     def unseen(self) -> Mapping[str, UInt8[Tensor, "n c h w"]]:
-        """Images of each domain that are excluded from training, or all; as many of each as there are."""
+        """Held-out images of each domain, or all images if none are held out. The domains can differ in number."""
         ...

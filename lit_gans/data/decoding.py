@@ -1,7 +1,7 @@
-"""Decodes image files: any file that Pillow opens, arrays of NumPy, and TIFF and PNG files of any depth.
+"""Decodes image files: all files that Pillow opens, NumPy arrays, and TIFF and PNG files of any bit depth.
 
-Values of more than 8 bits are returned as they are stored, whatever reads them, so that one rule (`Frame`) decides what
-becomes black and white.
+Values of more than 8 bits are returned as they are stored, independent of the library that decodes the file. `Frame`
+alone decides which values become black and white.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from lit_gans.data.files import (
 
 Picture = Image.Image | np.ndarray
 File = io.BufferedReader | io.BytesIO
-MAX_PIXELS = 178_956_970  # Pillow's own limit, above which it raises an error
+MAX_PIXELS = 178_956_970  # Pillow's own limit; Pillow raises an error for larger images
 IN_16_BITS = "16 bits, scaled to 8"
-SEVERAL = "animated or of several pages, first one used"
-# tags of TIFF
+SEVERAL = "animated or with several pages, of which only the first is used"
+# TIFF tags
 _BITS, _PHOTOMETRIC, _DESCRIPTION, _ORIENTATION, _SAMPLES, _PLANES, _FORMAT = 258, 262, 270, 274, 277, 284, 339
 _KINDS = {1: "u", 2: "i", 3: "f", 4: "u"}
-_SEPARATED = 5  # of cyan, magenta, yellow and black
-# for each orientation that cameras record: whether to exchange rows and columns, then which axes to reverse
-_TURNS: dict[int, tuple[bool, tuple[int, ...]]] = {
+_SEPARATED = 5  # photometric interpretation of cyan, magenta, yellow and black
+# for each EXIF orientation: whether to exchange rows and columns, and the axes to reverse after that
+_ORIENTATIONS: dict[int, tuple[bool, tuple[int, ...]]] = {
     2: (False, (1,)),
     3: (False, (0, 1)),
     4: (False, (0,)),
@@ -52,15 +52,16 @@ _TURNS: dict[int, tuple[bool, tuple[int, ...]]] = {
 
 @dataclass(frozen=True)
 class Decoding:
-    """How files are decoded.
+    """Settings that control how files are decoded.
 
     Args:
-        as_values: whether to keep colors of 16 bits, and all pages of a gray TIFF file.
-        max_pixels: largest number of pixels of a picture; None for no limit.
-        keys: beginning of the keys that set these arguments, for error messages.
-        channels: numbers of channels of the images. A gray TIFF file with as many pages has a page for each channel.
-        has_range: whether the user gives the range of the values, which is then that in the file, even for PGM and PPM
-            files of another maximum than 255 or 65535, which Pillow scales.
+        as_values: whether to keep 16-bit colors, and all pages of a gray TIFF file.
+        max_pixels: maximum number of pixels of a file; None sets no limit.
+        keys: prefix of the configuration keys that set these arguments, for error messages.
+        channels: possible numbers of channels of the images. If a gray TIFF file has as many pages, its pages are
+            decoded as channels.
+        has_range: whether the user sets the value range, which refers to the values in the file. If so, the values of
+            PGM and PPM files are not scaled, although Pillow scales them if the maximum is not 255 or 65535.
     """
 
     as_values: bool = False
@@ -70,16 +71,16 @@ class Decoding:
     has_range: bool = False
 
     def keeps_pages(self, num: int) -> bool:
-        """Whether to decode all pages of a gray TIFF file, given their number."""
+        """Returns whether to decode all pages of a gray TIFF file that has `num` pages."""
         return num > 1 and (self.as_values or num in self.channels)
 
     def refuse_size(self, width: int, height: int, name: str) -> None:
-        """Raises `RefusedInput` for a picture of more than `max_pixels` pixels."""
+        """Raises `RefusedInput` if a file has more than `max_pixels` pixels."""
         num = width * height
         if self.max_pixels is not None and num > self.max_pixels:
             raise RefusedInput(
-                f"{name} is {width}x{height} pixels, {num} in all, and {self.keys}max_pixels={self.max_pixels} is the"
-                " largest number that is decoded, since a small file of many pixels can exhaust the memory: if you"
+                f"{name} is {width}x{height} pixels, {num} in all, which exceeds {self.keys}max_pixels="
+                f"{self.max_pixels}, the limit that protects the memory from small files with many pixels: if you"
                 f" trust the file, add {self.keys}max_pixels={num}, or {self.keys}max_pixels=null for no limit."
             )
 
@@ -87,20 +88,21 @@ class Decoding:
 def read_picture(
     source: Path | bytes, notes: list[str], decoding: Decoding = Decoding(), name: str | None = None
 ) -> Picture:
-    """Decodes an image file in its upright orientation: the first frame of an animation.
+    """Decodes an image file and rotates it upright. Of an animation, only the first frame is decoded.
 
     Args:
-        source: path of the file, or its content.
-        notes: list to which notes for the user are appended.
+        source: path of the file, or its content as bytes.
+        notes: list to which this function appends notes for the user.
         decoding: see `Decoding`.
-        name: name of the file, for error messages; None for its path.
+        name: name of the file, for error messages; None uses its path.
 
     Returns:
-        A Pillow image of 8 bits; or values of more bits or of an array file: (h, w), (h, w, c) or (c, h, w), or
-        (p, h, w, c) for several pages.
+        An 8-bit Pillow image, or an array for values of more than 8 bits and for array files. An array has the shape
+        (h, w), (h, w, c) or (c, h, w), or (p, h, w, c) for several pages.
 
     Raises:
-        RefusedInput: the file cannot be read, or has more pixels than the limit; the message names path and reason.
+        RefusedInput: the file cannot be read, or has more than `max_pixels` pixels. The message gives the path and the
+            reason.
     """
     name = str(source) if name is None and isinstance(source, Path) else name or "the image"
     with refusing(f"{name} cannot be read as an image"):
@@ -142,18 +144,20 @@ def _array(file: File) -> Shaped[np.ndarray, "..."]:
 
 
 def _identified(file: File, name: str) -> ImageFile.ImageFile:
-    """Opens a file as `PIL.Image.open` does, without its limit of pixels, which is a global variable, and without
-    formats whose decoding executes another program.
+    """Opens a file like `PIL.Image.open`, with two differences.
+
+    Pillow's own limit on the number of pixels does not apply, because it is a global variable. Formats whose decoder
+    executes another program are excluded.
     """
     register_plugins()
-    Image.preinit()  # the common formats come first
+    Image.preinit()  # tries the common formats first
     Image.init()
     head, messages = file.read(16), []
     for kind in Image.ID:
         if kind in NO_IMAGES or kind not in Image.OPEN:
             continue
         factory, accept = Image.OPEN[kind]
-        with suppress(SyntaxError, IndexError, TypeError, struct.error):  # of files of other formats
+        with suppress(SyntaxError, IndexError, TypeError, struct.error):  # raised for files in other formats
             accepted = accept is None or accept(head)
             if isinstance(accepted, str):
                 messages.append(accepted)
@@ -164,8 +168,8 @@ def _identified(file: File, name: str) -> ImageFile.ImageFile:
 
 
 def _decoded(picture: ImageFile.ImageFile, file: File, notes: list[str], decoding: Decoding, name: str) -> Picture:
-    if picture.format == "FITS" and picture.mode != "L":  # which Pillow reads without its scale and zero
-        raise ValueError("FITS of more than 8 bits is not supported: convert it to TIFF")
+    if picture.format == "FITS" and picture.mode != "L":  # Pillow ignores its scale and zero point
+        raise ValueError("FITS with more than 8 bits is not supported: convert it to TIFF")
     num_frames, stored, reduced = getattr(picture, "n_frames", 1), _stored(picture), _is_reduced(picture, file)
     if _is_gray_tiff(picture) and (decoding.keeps_pages(num_frames) or (num_frames > 1 and _is_array(picture))):
         return _tiff(file, notes, decoding, name)
@@ -176,12 +180,12 @@ def _decoded(picture: ImageFile.ImageFile, file: File, notes: list[str], decodin
     if reduced and decoding.as_values:
         if picture.format != "PNG":
             raise ValueError(
-                f"Pillow reduces the 16-bit colors of {picture.format} to 8 bits: convert it to TIFF or PNG"
+                f"Pillow reduces the 16-bit colors of {picture.format} files to 8 bits: convert it to TIFF or PNG"
             )
         return _upright(_deep_png(file), picture.getexif().get(_ORIENTATION, 1))
     maximum = _maximum(picture) if decoding.has_range else None
     picture.load()
-    ImageOps.exif_transpose(picture, in_place=True)  # in place, without a copy if nothing is transposed
+    ImageOps.exif_transpose(picture, in_place=True)  # in place, so that an upright image is not copied
     if reduced:
         notes.append(IN_16_BITS)
         return picture
@@ -194,7 +198,7 @@ def _decoded(picture: ImageFile.ImageFile, file: File, notes: list[str], decodin
 
 
 def _is_reduced(picture: Any, file: File) -> bool:
-    """Whether a file has colors of 16 bits, which Pillow reduces to 8; it reads gray ones as they are."""
+    """Returns whether a file has 16-bit colors, which Pillow reduces to 8 bits. Gray 16-bit files are not reduced."""
     if picture.mode[0] in "IF":
         return False
     if picture.format == "JPEG2000":
@@ -205,24 +209,30 @@ def _is_reduced(picture: Any, file: File) -> bool:
 
 
 def _maximum(picture: Any) -> int | None:
-    """Returns the maximum that a PGM or PPM file states, if Pillow scales its values; before the picture is loaded."""
+    """Returns the maximum value that a PGM or PPM file declares if Pillow scales its values, otherwise None.
+
+    Must be called before the Pillow image is loaded.
+    """
     if picture.format != "PPM" or not picture.tile[0].codec_name.startswith("ppm"):
         return None
     return int(picture.tile[0].args[-1])
 
 
 def _depth_of_jpeg2000(file: File) -> int:
-    """Returns the number of bits of the first channel."""
+    """Returns the number of bits per value in the first channel of a JPEG 2000 file."""
     position = file.tell()
     file.seek(0)
     head = file.read(4096)
     file.seek(position)
-    start = head.find(b"\xff\x51")  # the marker SIZ, in which sizes come before depths
+    start = head.find(b"\xff\x51")  # the SIZ marker segment holds the sizes, followed by the bit depths
     return (head[start + 40] & 127) + 1 if 0 <= start < len(head) - 40 else 8
 
 
 def _stored(picture: Any) -> np.dtype | None:
-    """Returns the type of the values in a TIFF file; None for bits, bytes, and any other format."""
+    """Returns the data type of the values in a TIFF file. Returns None for unsigned values of up to 8 bits.
+
+    Returns None for all other formats, too.
+    """
     if picture.format != "TIFF":
         return None
     kind, bits = _KINDS.get(picture.tag_v2.get(_FORMAT, (1,))[0], "u"), max(picture.tag_v2.get(_BITS, (1,)))
@@ -232,34 +242,37 @@ def _stored(picture: Any) -> np.dtype | None:
 
 
 def _is_gray_tiff(picture: Any) -> bool:
-    """Whether a TIFF file has gray values whose minimum is black."""
+    """Returns whether a TIFF file has a single gray channel in which the minimum is black."""
     return picture.format == "TIFF" and picture.tag_v2.get(_SAMPLES, 1) == picture.tag_v2.get(_PHOTOMETRIC) == 1
 
 
 def _is_array(picture: Any) -> bool:
-    """Whether tifffile wrote a TIFF file, whose pages are then parts of one array of any axes."""
+    """Returns whether tifffile wrote a TIFF file as an array. Its pages are then slices of one array with any axes."""
     return str(picture.tag_v2.get(_DESCRIPTION, "")).startswith('{"shape":')
 
 
 def _has_planes(picture: Any) -> bool:
-    """Whether a TIFF file stores each channel apart, which Pillow misreads if values have more than 8 bits."""
+    """Returns whether a TIFF file stores each channel separately. Pillow misreads such files of more than 8 bits."""
     return picture.tag_v2.get(_SAMPLES, 1) > 1 and picture.tag_v2.get(_PLANES, 1) == 2
 
 
 def _values(picture: Any, stored: np.dtype | None) -> Shaped[np.ndarray, "h w"]:
-    """Returns the gray values of a decoded file in the type in which they are stored."""
+    """Returns the gray values of a decoded file in their stored data type."""
     values = np.asarray(picture)
-    if picture.format in ("PNG", "PPM") and picture.mode == "I":  # 16 bits, which Pillow may return with 32
+    if picture.format in ("PNG", "PPM") and picture.mode == "I":  # 16-bit values, which Pillow might return as 32-bit
         return values.astype(np.uint16)
     if stored is None:
         return values
     values = values.view(np.int8) if stored == np.int8 else values.astype(stored)
-    is_inverted = stored == np.uint16 and picture.tag_v2.get(_PHOTOMETRIC) == 0  # Pillow inverts values of 8 bits only
+    is_inverted = stored == np.uint16 and picture.tag_v2.get(_PHOTOMETRIC) == 0  # Pillow inverts 8-bit values only
     return np.uint16(65535) - values if is_inverted else values
 
 
 def _transparent(picture: Any, notes: list[str], decoding: Decoding) -> Picture:
-    """Returns gray and opacity of a PNG file of 16 bits, one of whose values is transparent: Pillow ignores that."""
+    """Returns the gray and alpha channels of a 16-bit PNG file that declares one gray value as transparent.
+
+    Pillow ignores this declaration for 16-bit files.
+    """
     values = _values(picture, None)
     opacity = np.where(values == picture.info["transparency"], np.uint16(0), np.uint16(65535))
     both = np.stack([values, opacity], -1)
@@ -276,15 +289,15 @@ def _deep_png(file: File) -> Shaped[np.ndarray, "h w c"]:
 
 
 def _tiff(file: File, notes: list[str], decoding: Decoding, name: str) -> Shaped[np.ndarray, "..."]:
-    """Returns the values of a TIFF file with channels last, in all pages of the first page's size."""
+    """Returns the values of a TIFF file with channels last, for all pages that have the size of the first page."""
     file.seek(0)
     with import_extra("tifffile", "depth").TiffFile(file) as tiff:
         page, series = tiff.pages.first, tiff.series[0]
         if page.photometric == _SEPARATED:
-            raise ValueError("it has cyan, magenta, yellow and black of 16 bits: convert it to RGB")
+            raise ValueError("it has 16-bit cyan, magenta, yellow and black channels: convert it to RGB")
         decoding.refuse_size(page.imagewidth, page.imagelength, name)
         axes, values, orientation = series.axes, series.asarray(), page.tags.get(_ORIENTATION)
-    if series.kind == "shaped" and "S" not in axes and values.ndim == 3:  # one array, written by tifffile
+    if series.kind == "shaped" and "S" not in axes and values.ndim == 3:  # tifffile wrote a single array
         return values
     if "S" in axes:
         values, axes = np.moveaxis(values, axes.index("S"), -1), axes.replace("S", "")
@@ -292,7 +305,7 @@ def _tiff(file: File, notes: list[str], decoding: Decoding, name: str) -> Shaped
         values = values[..., None]
     if not axes.endswith("YX"):
         raise ValueError(f"its axes are {series.axes}, expected height and width (YX) last")
-    pages = [_upright(each, orientation.value if orientation else 1) for each in values.reshape(-1, *values.shape[-3:])]
+    pages = [_upright(page, orientation.value if orientation else 1) for page in values.reshape(-1, *values.shape[-3:])]
     if decoding.keeps_pages(len(pages)):
         return np.stack(pages)
     if len(pages) > 1 or len(tiff.series) > 1:
@@ -301,13 +314,13 @@ def _tiff(file: File, notes: list[str], decoding: Decoding, name: str) -> Shaped
 
 
 def _upright(values: Shaped[np.ndarray, "h w c"], orientation: int) -> Shaped[np.ndarray, "_ _ c"]:
-    """Turns an array as `ImageOps.exif_transpose` turns a picture."""
-    exchanged, reverse = _TURNS.get(orientation, (False, ()))
+    """Rotates and flips an array as `ImageOps.exif_transpose` does for a Pillow image."""
+    exchanged, reverse = _ORIENTATIONS.get(orientation, (False, ()))
     return np.flip(values.swapaxes(0, 1) if exchanged else values, reverse)
 
 
 def values_of(picture: Picture) -> Shaped[np.ndarray, "..."]:
-    """Returns the values of a decoded picture as they are stored; those of a palette as colors."""
+    """Returns the stored values of a decoded file as an array. Indices of a palette are replaced by their colors."""
     if isinstance(picture, np.ndarray):
         return picture
     if picture.mode == "P":
@@ -316,7 +329,7 @@ def values_of(picture: Picture) -> Shaped[np.ndarray, "..."]:
 
 
 def size_of(picture: Picture) -> tuple[int, int]:
-    """Returns width and height. Of an array of three axes, the shorter outer one is the channels."""
+    """Returns width and height. In an array with three axes, the shorter one of the outer axes holds the channels."""
     if isinstance(picture, Image.Image):
         return picture.size
     height, width = picture.shape[1:3] if is_planar(picture) else picture.shape[:2]
@@ -324,5 +337,5 @@ def size_of(picture: Picture) -> tuple[int, int]:
 
 
 def is_planar(values: Shaped[np.ndarray, "..."]) -> bool:
-    """Whether the axes of height and width come after the channels or pages, rather than first."""
+    """Returns whether the height and width axes of an array follow the axis of channels or pages."""
     return values.ndim == 4 or (values.ndim == 3 and values.shape[0] < values.shape[2])

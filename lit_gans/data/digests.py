@@ -1,4 +1,7 @@
-"""Digests of data, by which a resumed run, packed images and protocols recognize images wherever they lie."""
+"""Digests that identify images by their contents, independent of their location.
+
+Resumed runs, packed images and measurement protocols compare these digests.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from torch import Tensor
 from lit_gans.common.atomic import replacing
 from lit_gans.common.progress import follow
 
-_THREADS = 16  # files are read, not decoded: more threads than cores hide the latency of a network drive
+_THREADS = 16  # files are only read, not decoded, so more threads than cores hide the latency of network drives
 
 
 class Fingerprint(NamedTuple):
-    """Digest, number and shape (c, h, w) of images, in their order."""
+    """Digest of images in a given order, with their number and their shape (c, h, w)."""
 
     sha256: str
     num: int
@@ -28,7 +31,7 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint(batches: Iterable[Tensor]) -> Fingerprint:
-    """Returns the fingerprint of images (n, c, h, w), or of labels (n,), in batches of any size."""
+    """Returns the fingerprint of images (n, c, h, w) or labels (n,). The size of the batches does not affect it."""
     digest, num, shape = hashlib.sha256(), 0, []
     for images in batches:
         if not num:
@@ -40,20 +43,20 @@ def fingerprint(batches: Iterable[Tensor]) -> Fingerprint:
 
 
 def digest_of_parts(**parts: Any) -> str:
-    """Returns the sha256 of plain values, such as the fingerprints of images and of their labels."""
+    """Returns the SHA-256 digest of plain values, such as the fingerprints of images and of their labels."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def digest_of_tensors(**tensors: Tensor) -> str:
-    """Returns the sha256 of named tensors with one row for each image, such as images and labels."""
+    """Returns the SHA-256 digest of named tensors with one row per image, such as images and labels."""
     parts = {name: [str(tensor.dtype), *fingerprint([tensor])] for name, tensor in tensors.items()}
     return digest_of_parts(**parts)
 
 
 def remembered(path: Path, key: str, compute: Callable[[], Any]) -> Any:
-    """Returns a plain value by its key in a JSON file; computes it on first use, and stores it.
+    """Returns the plain value that a JSON file stores under `key`. If it is missing, computes and stores it.
 
-    A file that is damaged counts as none. Where the file cannot be written, the value is computed at each call.
+    A damaged file is treated like a missing file. If the file cannot be written, the value is computed at every call.
     """
     known: dict[str, Any] = {}
     with suppress(OSError, ValueError, TypeError):
@@ -62,23 +65,24 @@ def remembered(path: Path, key: str, compute: Callable[[], Any]) -> Any:
         known[key] = compute()
         with (
             suppress(OSError),
-            replacing(path, path.with_name(f"{path.name}.{os.getpid()}.part")) as part,  # processes may write at once
+            replacing(path, path.with_name(f"{path.name}.{os.getpid()}.part")) as part,  # for concurrent processes
         ):
             part.write_text(json.dumps(known), encoding="utf-8")
     return known[key]
 
 
 def digest_of_files(paths: Sequence[Path], cache: Path) -> str:
-    """Returns the sha256 of the contents and the extensions of files, in this order, whatever their names and folders.
+    """Returns the SHA-256 digest of the contents and extensions of files, in the given order.
 
-    Contents are read on first use, and again if a file may have changed, which its inode, size and times tell. One of
-    them is the time of the last change of status (ctime), which the system sets when a file is written, renamed or
-    given another time of modification. So files are read again if others replaced them with the same names, sizes and
-    times of modification (`cp -p`, `rsync -t`). Only file systems without such a time cannot tell.
+    The names and folders of the files do not affect the digest. The contents are read on first use, and again whenever
+    a file might have changed according to its inode, size and times. The times include the status change time (ctime),
+    which the operating system sets whenever a file is written or renamed or its modification time changes. Files are
+    therefore read again even if they were replaced by files with the same names, sizes and modification times (`cp -p`,
+    `rsync -t`). On file systems without a ctime, such a replacement is not detected.
 
     Args:
-        paths: paths of the files; those that cannot be read count as such.
-        cache: folder in which the digest is stored by the status of all files.
+        paths: paths of the files. A file that cannot be read contributes a fixed value to the digest.
+        cache: folder that stores the digest. The key is the status of all files.
     """
     status = hashlib.sha256()
     for path in paths:
@@ -89,11 +93,11 @@ def digest_of_files(paths: Sequence[Path], cache: Path) -> str:
 
 def _status(path: Path) -> tuple[Any, ...]:
     try:
-        found = path.stat()  # of what a link points to
+        status = path.stat()  # follows symbolic links
     except OSError:
         return (path.suffix.lower(), None)
-    times = found.st_mtime_ns, found.st_ctime_ns
-    return path.suffix.lower(), found.st_ino, found.st_size, *times
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return path.suffix.lower(), status.st_ino, status.st_size, *times
 
 
 def _digest_of_contents(paths: Sequence[Path]) -> str:
@@ -106,7 +110,7 @@ def _digest_of_contents(paths: Sequence[Path]) -> str:
 
 
 def _digest_of_content(path: Path) -> bytes:
-    digest = hashlib.sha256(os.fsencode(path.suffix.lower()))  # which decides how the file is read
+    digest = hashlib.sha256(os.fsencode(path.suffix.lower()))  # the extension determines the decoder
     try:
         with path.open("rb") as file:
             while block := file.read(2**20):

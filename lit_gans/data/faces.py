@@ -1,7 +1,7 @@
-"""Cartoon faces whose attributes are known: how they are drawn at random, encoded, and rendered.
+"""Cartoon faces with known attributes: functions that sample, encode and render them.
 
-The designs are Avataaars by Pablo Stanley (https://avataaars.com), free for personal and commercial use, in the package
-`python-avatars` (MIT); `resvg-py` renders them.
+The designs are Avataaars by Pablo Stanley (https://avataaars.com), which are free for personal and commercial use. The
+package `python-avatars` (MIT) contains the designs, and `resvg-py` renders them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Label = Literal[
     "clothing",
     "clothing_color",
 ]
-Face = dict[str, str]  # the option of every attribute
+Face = dict[str, str]  # maps each attribute to its option
 Rule = Mapping[str, str | Sequence[str]]
 
 NONE = "none"
@@ -55,12 +55,12 @@ _COLORS = (
 
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute of a face.
+    """Attribute of a face, such as its hat, with the possible options.
 
     Args:
-        names: names of the options, separated by spaces.
-        absent: probability of the option `none`, which precedes the others; the others are equally likely.
-        always: whether the attribute of every face can be seen, so that there is no option `none`.
+        names: names of the options other than `none`, separated by spaces. These options are equally likely.
+        absent: probability of the option `none`.
+        always: whether the attribute is visible in every face. If so, there is no option `none`.
     """
 
     names: str
@@ -69,11 +69,11 @@ class Attribute:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Names of all options; `none` precedes the others if a face may lack the attribute or hide it."""
+        """Names of all options. The first one is `none` if a face can lack or hide the attribute."""
         return (*self.names.split(),) if self.always else (NONE, *self.names.split())
 
     def drawn(self, uniform: float) -> str:
-        """Returns the option for a uniform random number in [0, 1)."""
+        """Returns the option that a uniform random number in [0, 1) selects."""
         names = self.names.split()
         if uniform < self.absent:
             return NONE
@@ -125,20 +125,23 @@ ATTRIBUTES: dict[Label, Attribute] = {
 }
 
 
-# ---- attributes at random
+# ---- sampling of attributes
 
 
 def draw(seed: int, *index: int | str) -> Face:
-    """Returns an option for every attribute, each a function of the seed, the index and the attribute's name alone.
+    """Samples an option for every attribute.
 
-    The attributes are independent. Attributes that cannot be seen together, such as hair under a hat, are all present.
+    An option depends only on the seed, the index and the name of the attribute, so that the attributes are independent.
+    Attributes that cannot be visible together, such as hair under a hat, both have an option; see `visible`.
     """
-    return {name: each.drawn(mix(seed, *index, name) / 2**63) for name, each in ATTRIBUTES.items()}
+    return {name: attribute.drawn(mix(seed, *index, name) / 2**63) for name, attribute in ATTRIBUTES.items()}
 
 
 def visible(face: Face) -> Face:
-    """Returns a face whose attributes that cannot be seen are `none`: a hat replaces the hair; some tops have no place
-    for glasses or a beard; some parts have colors of their own.
+    """Returns a copy of a face in which all attributes that cannot be seen are `none`.
+
+    A hat replaces the hair, some designs of hats and hair have no place for glasses or a beard, and some designs have
+    fixed colors.
     """
     seen = dict(face)
     if seen["hat"] != NONE:
@@ -158,28 +161,28 @@ def visible(face: Face) -> Face:
 
 
 def matches(face: Face, rule: Rule) -> bool:
-    """Returns whether a face has all the options of a rule; a list of options stands for any of them."""
+    """Returns whether a face matches a rule in every attribute. If the rule lists several options, any one matches."""
     return all(face[name] in ([options] if isinstance(options, str) else options) for name, options in rule.items())
 
 
 def raise_if_no_attribute(name: str, key: str, known: Iterable[str] = ATTRIBUTES) -> None:
-    """Raises `RefusedInput` if a name is not that of a known attribute.
+    """Raises `RefusedInput` if no attribute has the given name.
 
     Args:
         name: name of the attribute.
-        key: what was set to it, for the error message.
-        known: names of the attributes that are possible.
+        key: configuration key that was set to the name, for the error message.
+        known: valid names of attributes.
     """
     if name not in known:
         raise RefusedInput(f"{key}: there is no attribute '{name}': {nearest(str(name), known)}")
 
 
 def raise_if_unknown(rule: Rule, key: str) -> None:
-    """Raises `RefusedInput` if a rule names an attribute or an option that does not exist.
+    """Raises `RefusedInput` if a rule contains an attribute or an option that does not exist.
 
     Args:
-        rule: option or options by attribute.
-        key: key of the rule, for the error message.
+        rule: mapping of attributes to one option or several options.
+        key: configuration key of the rule, for the error message.
     """
     for name, options in rule.items():
         raise_if_no_attribute(name, key)
@@ -193,7 +196,7 @@ def raise_if_unknown(rule: Rule, key: str) -> None:
 
 
 def code_of(face: Face) -> int:
-    """Returns all attributes of a face as one number, below 2**63."""
+    """Encodes all attributes of a face as one integer below 2**63."""
     code = 0
     for name, attribute in ATTRIBUTES.items():
         code = code * len(attribute.options) + attribute.options.index(face[name])
@@ -201,7 +204,7 @@ def code_of(face: Face) -> int:
 
 
 def attributes_of(codes: Int64[np.ndarray, " n"]) -> dict[str, Int64[np.ndarray, " n"]]:
-    """Returns the number of the option of each attribute from the codes of faces."""
+    """Decodes the codes of faces. Returns the option indices of each attribute, one index per face."""
     numbers = {}
     for name, attribute in reversed(ATTRIBUTES.items()):
         codes, numbers[name] = np.divmod(codes, len(attribute.options))
@@ -213,7 +216,7 @@ def attributes_of(codes: Int64[np.ndarray, " n"]) -> dict[str, Int64[np.ndarray,
 
 @contextmanager
 def _unchanged_random_numbers() -> Iterator[None]:
-    """Context that restores the state of Python's random numbers, which importing `python_avatars` changes."""
+    """Context manager that restores the state of Python's `random`, because importing `python_avatars` changes it."""
     state = random.getstate()
     try:
         yield
@@ -228,26 +231,33 @@ def _avatars() -> ModuleType:
 
 
 def identity_of_faces() -> dict[str, Any]:
-    """Returns the values that identify the designs and their rendering; raises `RefusedInput` without the packages."""
+    """Returns the package versions, which determine the designs and their rendering.
+
+    Raises:
+        RefusedInput: a package is not installed.
+    """
     _avatars()
     import_extra("resvg_py", "avatars")
     return {name: version(name) for name in ("python-avatars", "resvg-py")}
 
 
 def _top(face: Face) -> str:
-    """Returns the name of the design of a visible face's hat or hair."""
+    """Returns the name of the hat or hair design of a visible face."""
     return face["hat"] if face["hat"] != NONE else "no_hair" if face["hair"] == NONE else face["hair"]
 
 
 @cache
 def _parts_of(kind: str, top: str) -> frozenset[str]:
-    """Returns the names of the elements of a hat's or of hair's design: places for other parts, and fillings."""
+    """Returns the element names in the SVG file of a hat or hair design.
+
+    The elements are placeholders for other parts, such as glasses, and areas whose color can be set.
+    """
     path = Path(str(_avatars().__file__)).parent / "avatar_parts" / "top" / kind / f"{top}.svg"
     return frozenset(re.findall(r'id="([\w-]+)"', path.read_text(encoding="utf-8")))
 
 
 def svg_of(face: Face) -> str:
-    """Returns the drawing of a visible face, 264 units wide and 280 high."""
+    """Returns the SVG drawing of a visible face, which is 264 units wide and 280 units high."""
     avatars = _avatars()
     hair_color = avatars.HairColor[(face["hair_color"] if face["hair_color"] != NONE else "brown").upper()]
 
@@ -273,17 +283,18 @@ def svg_of(face: Face) -> str:
     return drawing
 
 
-_SIDE = 256  # side of the square that an image shows, in units of the drawing, without the lower edge of the clothes
-_LEFT, _TOP = 4, 0  # of that square
+# square part of the drawing that an image shows, in units of the drawing; it omits the lower edge of the clothes
+_SIDE = 256
+_LEFT, _TOP = 4, 0
 
 
 def render(face: Face, image_size: Size, background: tuple[int, int, int] | None) -> Image.Image:
-    """Returns a visible face as a picture.
+    """Renders a visible face.
 
     Args:
         face: option of each attribute.
-        image_size: height and width of the picture; in rectangles, faces are as large as the shorter side allows.
-        background: red, green and blue, 0 to 255, of the background; None for a transparent one (RGBA).
+        image_size: height and width of the image. In a rectangular image, the face fits the shorter side.
+        background: red, green and blue, 0 to 255, of the background; None renders a transparent background (RGBA).
     """
     height, width = sides(image_size)
     unit = _SIDE / min(height, width)
@@ -292,7 +303,7 @@ def render(face: Face, image_size: Size, background: tuple[int, int, int] | None
     shown = f'width="{width}px" height="{height}px" viewBox="{box}"'
     drawing, num = re.subn(r'width="264px" height="280px" viewBox="0 0 264 280"', shown, svg_of(face), count=1)
     if not num:
-        raise RefusedInput("data=avatars: this version of python-avatars draws at another size: install 1.4.1.")
+        raise RefusedInput("data=avatars: this version of python-avatars draws at an unexpected size: install 1.4.1.")
     png = import_extra("resvg_py", "avatars").svg_to_bytes(svg_string=drawing, skip_system_fonts=True)
     picture = Image.open(io.BytesIO(bytes(png))).convert("RGBA")
     if background is None:

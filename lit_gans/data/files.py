@@ -1,5 +1,6 @@
-"""Finds the images in a folder: every file that Pillow or NumPy reads, and every file that looks like an image but that
-no installed package reads.
+"""Finds the image files in a folder: readable files, and files that look like images but cannot be read.
+
+Readable are all files that Pillow or NumPy reads. A file that no installed package can read is listed with the reason.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 OnError = Literal["raise", "skip"]
 ARRAYS = (".npy",)
-# formats of Pillow that are no images, that only other programs decode, or whose decoding executes a program
+# Pillow formats that are not images, that only other programs can decode, or whose decoder executes another program
 NO_IMAGES = frozenset({"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PDF", "WMF"})
 
 _HEIC = f"the package pillow-heif reads HEIC: {install_command('heic')}"
@@ -44,13 +45,13 @@ _REASONS = {
     **dict.fromkeys((".bpg", ".dcm", ".dicom", ".exr", ".flif", ".jxr", ".kra", ".pct", ".pict", ".psb"), _OTHER),
     **dict.fromkeys((".wdp", ".xcf"), _OTHER),
 }
-_RAW_IF_TIFF = (".bay", ".cap", ".ptx")  # endings of other files, too
+_RAW_IF_TIFF = (".bay", ".cap", ".ptx")  # files of other kinds share these extensions
 _PLUGINS = ("pillow_heif", "pillow_jxl", "pillow_avif")
-# copies, unfinished downloads, and thumbnails that cameras and players write beside videos
+# extensions of copies and unfinished downloads, and of thumbnails that cameras and players store next to videos
 _NO_ORIGINALS = frozenset(
     (".bak", ".crdownload", ".ctg", ".download", ".ithmb", ".old", ".orig", ".part", ".partial", ".swp", ".thm", ".tmp")
 )
-# folders of thumbnails, deleted files and metadata, besides those whose name begins with a dot
+# folders of thumbnails, deleted files and metadata; folders whose name begins with a dot are skipped in any case
 _NO_FOLDERS = frozenset(
     (
         "#recycle",
@@ -79,11 +80,11 @@ _NO_FOLDERS = frozenset(
         "~snapshot",
     )
 )
-# folders of thumbnails in a library of photos of macOS
+# folders of thumbnails in a macOS photo library
 _DERIVED, _LIBRARIES = ("derivatives", "thumbnails"), (".photoslibrary", ".photolibrary")
-_PACKED = ("images.npy", "rows.jsonl")  # files of packed images
-_BY_CONTENT = ("ICO", "PCX", "PPM", "SGI")  # formats that Pillow recognizes without an ending, besides those below
-_TYPES = mimetypes.MimeTypes(filenames=())  # without the files of the operating system, which differ
+_PACKED = ("images.npy", "rows.jsonl")  # files in a folder of packed images
+_BY_CONTENT = ("ICO", "PCX", "PPM", "SGI")  # Pillow formats without an entry in `_SIGNATURES`, recognized by content
+_TYPES = mimetypes.MimeTypes(filenames=())  # ignores the tables of the operating system, which differ
 _HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 _JXL_BOX = b"\0\0\0\x0cJXL \r\n\x87\n"
 _SIGNATURES = (
@@ -104,12 +105,13 @@ _SIGNATURES = (
 
 @dataclass(frozen=True)
 class Found:
-    """Images in a folder.
+    """Image files that were found in a folder.
 
     Args:
         folder: path of the folder.
-        images: files that can be read, sorted.
-        unread: files that look like images, sorted, each with the reason why no installed package reads it.
+        images: readable image files, sorted.
+        unread: files that look like images but cannot be read, sorted. Each maps to the reason why no installed package
+            reads it.
     """
 
     folder: Path
@@ -117,8 +119,9 @@ class Found:
     unread: dict[Path, str]
 
     def left_out(self, on_error: OnError, root: Path) -> list[str]:
-        """Returns a line about each file that cannot be read, with its path from `root`, so that moved data have the
-        same lines.
+        """Returns one line of text for each file that cannot be read.
+
+        A line contains the path relative to `root`, so that the lines stay the same if the data are moved.
 
         Raises:
             RefusedInput: a file cannot be read, and `on_error` is `raise`.
@@ -130,22 +133,22 @@ class Found:
         ]
 
     def all_readable(self) -> list[Path]:
-        """Returns all images.
+        """Returns all image files.
 
         Raises:
-            RefusedInput: a file looks like an image and cannot be read.
+            RefusedInput: a file looks like an image but cannot be read.
         """
         if self.unread:
             raise RefusedInput(f"{self._summary()}; convert them, or move them to another folder.")
         return self.images
 
     def _summary(self) -> str:
-        """Returns the number of unread files, and for each ending one of the files and the reason."""
+        """Returns a text with the number of unreadable files, and an example with the reason for each extension."""
         by_ending: dict[str, list[Path]] = {}
         for path in self.unread:
             by_ending.setdefault(path.suffix.lower(), []).append(path)
         kinds = (
-            f"{len(paths)} {ending or 'without an ending'}, such as {paths[0]} ({self.unread[paths[0]]})"
+            f"{len(paths)} {ending or 'without an extension'}, such as {paths[0]} ({self.unread[paths[0]]})"
             for ending, paths in by_ending.items()
         )
         num = len(self.unread)
@@ -153,15 +156,15 @@ class Found:
 
 
 def leave_out(what: str, on_error: OnError) -> None:
-    """Raises `RefusedInput` about files, or logs that they are left out."""
+    """Raises `RefusedInput` if `on_error` is `raise`. Otherwise logs a warning that the files in `what` are skipped."""
     if on_error == "raise":
         raise RefusedInput(f"{what}; data.on_error=skip leaves them out.")
-    logger.warning("%s; left out", what)
+    logger.warning("%s; these are left out", what)
 
 
 @cache
 def register_plugins() -> None:
-    """Registers the installed plugins of Pillow, by which it reads HEIC, JPEG XL, and AVIF."""
+    """Registers the installed Pillow plugins for HEIC, JPEG XL and AVIF."""
     for name in _PLUGINS:
         with suppress(ImportError):
             module = import_module(name)
@@ -170,20 +173,20 @@ def register_plugins() -> None:
 
 
 def readable_endings() -> set[str]:
-    """Returns the extensions of the files that Pillow reads, in lower case."""
+    """Returns the extensions of all files that Pillow reads, in lower case."""
     register_plugins()
     known = Image.registered_extensions().items()
-    # the reader of JPEG reads MPO
+    # Pillow's JPEG decoder also reads MPO files
     return {ending for ending, name in known if name not in NO_IMAGES and (name in Image.OPEN or name == "MPO")}
 
 
 def reason_unread(path: Path) -> str | None:
-    """Returns why a file that looks like an image, by its extension, is not read; None for any other file."""
+    """Returns the reason why a file with an image extension cannot be read; None for all other files."""
     ending = path.suffix.lower()
     if ending in ARRAYS or ending in readable_endings():
         return None
     is_image = any(types.get(ending, "").startswith("image/") for types in _TYPES.types_map)
-    saved_only = Image.registered_extensions().get(ending, "PDF") not in NO_IMAGES  # by Pillow, which does not read it
+    saved_only = Image.registered_extensions().get(ending, "PDF") not in NO_IMAGES  # Pillow can only write it
     reason = _REASONS.get(ending, _OTHER if is_image or saved_only else None)
     if reason is not None:
         with suppress(OSError):
@@ -193,17 +196,20 @@ def reason_unread(path: Path) -> str | None:
 
 
 def misnamed(ending: str) -> str:
-    """Returns why a JPEG or PNG under the ending of another format is not read."""
-    return f"it contains an image under the ending {ending}: give it that of its format"
+    """Returns the reason why a JPEG or PNG file with the extension of another format is not read."""
+    return f"its extension {ending} does not match its contents: rename it with the extension of its image format"
 
 
 def is_jpeg_or_png(head: bytes) -> bool:
-    """Whether a file with these first bytes is a JPEG or PNG."""
+    """Returns whether a file that begins with these bytes is a JPEG or PNG file."""
     return head.startswith(_SIGNATURES[:2])
 
 
 def reason_of_content(head: bytes) -> str | None:
-    """Returns why a file with these first bytes is not read; None if it is read, or is no image."""
+    """Returns the reason why an image file that begins with these bytes cannot be read.
+
+    Returns None if the file can be read, or is not an image.
+    """
     register_plugins()
     if head[4:8] == b"ftyp" and head[8:12] in _HEIF_BRANDS and "HEIF" not in Image.OPEN:
         return _HEIC
@@ -222,13 +228,13 @@ def _has_content_of_an_image(head: bytes) -> bool:
         or head[:4] + head[8:12] == b"RIFFWEBP"
         or (head[4:8] == b"ftyp" and head[8:12] in (b"avif", b"avis", *_HEIF_BRANDS))
         or head.startswith(_JXL_BOX)
-        or (head[:2] == b"BM" and head[6:10] == bytes(4))  # a bitmap of Windows
+        or (head[:2] == b"BM" and head[6:10] == bytes(4))  # Windows bitmap
         or head[128:132] == b"DICM"
     )
 
 
 def _is_opened(path: Path) -> bool:
-    """Whether a file without an ending is of a format that Pillow recognizes by its content."""
+    """Returns whether a file without an extension has a format that Pillow recognizes by its content."""
     try:
         Image.open(path, formats=_BY_CONTENT).close()
     except Image.DecompressionBombError:
@@ -239,14 +245,16 @@ def _is_opened(path: Path) -> bool:
 
 
 def first_bytes(path: Path) -> bytes:
-    """Returns the first bytes of a file, by which formats are recognized."""
+    """Returns the first 132 bytes of a file, which are enough to recognize its format."""
     with path.open("rb") as file:
         return file.read(132)
 
 
 def is_no_folder_of_images(path: Path) -> bool:
-    """Whether a folder is hidden, or written by a camera, a server or an operating system for its own purposes, or
-    contains packed images.
+    """Returns whether a folder is not searched for images.
+
+    Hidden folders and folders of packed images are not searched. Folders that a camera, a server or an operating system
+    creates for its own purposes are not searched, either.
     """
     *above, lower = map(str.lower, path.parts)
     return (
@@ -259,13 +267,13 @@ def is_no_folder_of_images(path: Path) -> bool:
 
 
 def find_images(folder: Path, nested: bool = False) -> Found:
-    """Finds the images and arrays in a folder; includes broken links, excludes hidden files.
+    """Finds the image and array files in a folder. Broken links are included; hidden files are excluded.
 
-    Files are recognized by their extension, and files of an unknown extension by their first bytes.
+    Files are recognized by their extension. Files with an unknown extension are recognized by their first bytes.
 
     Args:
         folder: path of the folder.
-        nested: whether to include the files in all subfolders.
+        nested: whether to search all subfolders, too.
 
     Raises:
         RefusedInput: the folder does not exist, cannot be opened, or contains no images that can be read.
@@ -279,7 +287,7 @@ def find_images(folder: Path, nested: bool = False) -> Found:
         reason = None if ending in readable else reason_unread(path)
         if reason is None and ending not in readable:
             head = _unknown_head(path, ending)
-            is_other = any(ending in types for types in _TYPES.types_map)  # such as a text
+            is_other = any(ending in types for types in _TYPES.types_map)  # extension of another kind, such as .txt
             is_image = is_jpeg_or_png(head) if is_other else _has_content_of_an_image(head)
             if not is_image and (ending or not head or not _is_opened(path)):
                 continue
@@ -296,10 +304,10 @@ def find_images(folder: Path, nested: bool = False) -> Found:
     if not images:
         found.all_readable()
         known = f".jpg, .png, .tif, .webp, .npy and {len(readable) - 5} others"
-        raise RefusedInput(f"{folder} contains no images ({known}).{_inside(folder, nested)}")
-    inside = _inside(folder, nested)
-    if inside:
-        logger.warning("the folder %s is read without its subfolders:%s", folder, inside)
+        raise RefusedInput(f"{folder} contains no images ({known}).{_hint_at_subfolders(folder, nested)}")
+    hint = _hint_at_subfolders(folder, nested)
+    if hint:
+        logger.warning("the folder %s is read without its subfolders:%s", folder, hint)
     return found
 
 
@@ -307,31 +315,32 @@ def _files(folder: Path, nested: bool) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise RefusedInput(f"{error.filename} cannot be opened: {error.strerror}.") from error
 
-    # real paths of each folder that is still to be visited, and of those above it, which a link may name again
+    # maps each folder that is still to be visited to its real path and the real paths of its parents: a symbolic link
+    # to one of them would make the walk endless
     above = {str(folder): {os.path.realpath(folder)}}
-    for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        known = above.pop(place)
-        targets = {name: os.path.realpath(os.path.join(place, name)) for name in folders if nested}
+    for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        known = above.pop(parent)
+        targets = {name: os.path.realpath(os.path.join(parent, name)) for name in folders if nested}
         folders[:] = [
             name
             for name, target in targets.items()
-            if target not in known and not is_no_folder_of_images(Path(place, name))
+            if target not in known and not is_no_folder_of_images(Path(parent, name))
         ]
-        above |= {os.path.join(place, name): known | {targets[name]} for name in folders}
-        yield from (Path(place, name) for name in names if not name.startswith("."))
+        above |= {os.path.join(parent, name): known | {targets[name]} for name in folders}
+        yield from (Path(parent, name) for name in names if not name.startswith("."))
 
 
-def _inside(folder: Path, nested: bool) -> str:
-    """Returns a sentence about the images in the subfolders of a folder, whose subfolders are not read."""
+def _hint_at_subfolders(folder: Path, nested: bool) -> str:
+    """Returns a sentence about images in subfolders that are not read, or an empty string."""
     if nested:
         return ""
     readable = readable_endings()
-    inside = [path for path in _files(folder, nested=True) if path.suffix.lower() in readable and path.parent != folder]
-    return f" Its subfolders contain {len(inside)} images, such as {inside[0]}." if inside else ""
+    images = [path for path in _files(folder, nested=True) if path.suffix.lower() in readable and path.parent != folder]
+    return f" Its subfolders contain {len(images)} images, such as {images[0]}." if images else ""
 
 
 def _unknown_head(path: Path, ending: str) -> bytes:
-    """Returns the first bytes of a file whose extension is no image's; nothing of a copy or a part of a file."""
+    """Returns the first bytes of a file with an unknown extension; no bytes for a copy or an unfinished download."""
     if ending in _NO_ORIGINALS or ending.endswith("~"):
         return b""
     with suppress(OSError):
@@ -341,9 +350,9 @@ def _unknown_head(path: Path, ending: str) -> bytes:
 
 
 def images_in(folder: Path) -> list[Path]:
-    """Returns the images and arrays in a folder without its subfolders, sorted.
+    """Returns the image and array files in a folder, sorted. Subfolders are not searched.
 
     Raises:
-        RefusedInput: see `find_images`; or a file looks like an image and cannot be read.
+        RefusedInput: a file looks like an image but cannot be read, or `find_images` raises this error.
     """
     return find_images(folder).all_readable()

@@ -1,6 +1,7 @@
-"""Converts decoded pictures and arrays of any number of channels and depth to images of one size.
+"""Converts decoded files, with any number of channels and any bit depth, to images of a single size.
 
-A `picture` is an image as stored in a file; an `image` is an array of fixed size and number of channels.
+In identifiers, `picture` means a decoded file of any size, and `image` means an array of fixed size and number of
+channels.
 """
 
 from __future__ import annotations
@@ -26,28 +27,30 @@ from lit_gans.data.files import images_in
 Crop = Literal["center", "none"] | Size
 Background = tuple[int, int, int]
 WHITE: Background = (255, 255, 255)
-_RANGE_NOISE = 1e-4  # rounding of an image that was scaled to [0, 1]
+_RANGE_NOISE = 1e-4  # tolerance for rounding errors of images that were scaled to [0, 1]
 Depth = Literal["uint8", "float32"]
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-RANGES = {"bool": (0, 1), "uint8": (0, 255), "uint16": (0, 65535)}  # of files; others have none of their own
+RANGES = {"bool": (0, 1), "uint8": (0, 255), "uint16": (0, 65535)}  # value range by type; other types have no default
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Converts pictures to images of one size: crops, then resizes (bilinear, antialiased).
+    """Converts decoded files to images of a single size: crops, then resizes (bilinear, antialiased).
 
     Args:
-        image_size: height and width of the images: one number for squares, or both; None does not resize.
-        channels: 1 for grayscale, 3 for RGB, 4 for RGBA, any other number for arrays.
-        crop: `center` crops to the largest central part with the aspect ratio of the images, a number to the central
-            square of that many pixels, [height, width] to a central rectangle; `none` does not crop. Where the aspect
-            ratio is not that of the images, it changes.
-        background: red, green and blue, 0 to 255, of the background of transparent pictures, for 1 and 3 channels.
-        dtype: `uint8`, or `float32` for images in [-1, 1] that keep the depth of 16-bit and floating-point files.
-        value_range: values of a file that become black and white; None takes 0 and 255, or 65535 for 16-bit files
-            without a sign. Other files are refused without it.
-        max_pixels: largest number of pixels of a file; None for no limit.
-        keys: beginning of the keys that set these arguments, for error messages.
+        image_size: height and width of the images: one number for square images, or (height, width). None does not
+            resize.
+        channels: 1 for grayscale, 3 for RGB, 4 for RGBA, or any other number of channels for arrays.
+        crop: `center` crops the largest central region that has the aspect ratio of the images. A number crops a
+            central square of that side length in pixels, and [height, width] crops a central rectangle. `none` does
+            not crop. If the cropped region has another aspect ratio than the images, resizing distorts it.
+        background: red, green and blue, 0 to 255, of the background behind transparent files. Used for 1 and 3
+            channels.
+        dtype: `uint8`, or `float32` for images in [-1, 1], which keep the depth of 16-bit and floating-point files.
+        value_range: stored values that become black and white. None uses 0 and 255 for 8-bit files, and 0 and 65535
+            for unsigned 16-bit files; all other types of values then raise an error.
+        max_pixels: maximum number of pixels of a file; None sets no limit.
+        keys: prefix of the configuration keys that set these arguments, for error messages.
     """
 
     image_size: Size | None
@@ -61,37 +64,37 @@ class Frame:
 
     @property
     def decoding(self) -> Decoding:
-        """How files are decoded for these images."""
+        """Settings that decode files for this conversion."""
         has_range = self.value_range is not None
         return Decoding(self.takes_values, self.max_pixels, self.keys, (self.channels,), has_range)
 
     @property
     def parts(self) -> tuple[slice, ...]:
-        """Channels of color of what `fit` returns, without transparency."""
+        """Slice of the color channels, without the alpha channel, in the arrays that `fit` returns."""
         return (slice(0, 3 if self.channels == 4 else self.channels),)
 
     @property
     def takes_values(self) -> bool:
-        """Whether images are made from the values of files as they are stored, rather than from 8-bit pictures."""
+        """Whether images are converted from the stored values of a file, rather than from an 8-bit Pillow image."""
         return self.dtype != "uint8" or self.value_range is not None or self.channels not in _MODES
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of what `fit` returns."""
+        """Shape (channels, height, width) of the arrays that `fit` returns."""
         assert self.image_size is not None
         return self.channels, *sides(self.image_size)
 
     def fit(self, picture: Picture, name: str, notes: list[str]) -> Shaped[np.ndarray, "c h w"]:
-        """Returns an image.
+        """Converts a decoded file to an image.
 
         Args:
-            picture: decoded picture, or values (h, w), (h, w, c) or (c, h, w).
-            name: name of the picture, for error messages.
-            notes: list to which notes for the user about the conversion are appended.
+            picture: decoded Pillow image, or an array of shape (h, w), (h, w, c) or (c, h, w).
+            name: name of the file, for error messages.
+            notes: list to which this method appends notes for the user about the conversion.
 
         Raises:
-            RefusedInput: the picture is smaller than the crop, or the crop is empty; or values have another number of
-                channels, an unknown range, or are not finite.
+            RefusedInput: the crop is empty or larger than the file, or the values have an unexpected number of
+                channels or an unknown range, or are not finite.
         """
         if isinstance(picture, Image.Image):
             is_deep, is_known = picture.mode[0] in "IF", self.channels in _MODES
@@ -100,16 +103,18 @@ class Frame:
             return self._fit_values(np.asarray(picture), name, notes)
         box = self._box(*picture.size, name, notes)
         if box != (0, 0, *picture.size):
-            # cuts; `resize` to another size would mix in pixels outside the box, and `crop` has a limit of pixels
+            # only crops: resizing in the same call would blend in pixels outside of the box, and `Image.crop` has a
+            # limit on the number of pixels
             picture = picture.resize((box[2] - box[0], box[3] - box[1]), Image.Resampling.NEAREST, box)
-        if self.image_size is not None and picture.size != sides(self.image_size)[::-1]:  # Pillow's order
+        if self.image_size is not None and picture.size != sides(self.image_size)[::-1]:  # Pillow's (width, height)
             picture = picture.resize(sides(self.image_size)[::-1], Image.Resampling.BILINEAR)
         pixels = np.asarray(picture)
         return pixels.reshape(*pixels.shape[:2], self.channels).transpose(2, 0, 1).copy()
 
     def _plain(self, picture: Image.Image, notes: list[str]) -> Image.Image:
-        """Converts a picture of 8 bits to grayscale, RGB or RGBA; transparent pictures are composited over
-        `background`, unless images have 4 channels.
+        """Converts an 8-bit Pillow image to grayscale, RGB or RGBA.
+
+        A transparent image is composited over `background`, unless the converted images have 4 channels.
         """
         transparent = picture.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in picture.info
         if transparent and self.channels != 4:
@@ -122,10 +127,10 @@ class Frame:
         return picture if picture.mode == mode else picture.convert(mode)
 
     def range_of(self, values: Shaped[np.ndarray, "..."], name: str) -> tuple[float, float]:
-        """Returns the values that become black and white.
+        """Returns the two values that become black and white.
 
         Raises:
-            RefusedInput: `value_range` is None, and the type of the values does not tell.
+            RefusedInput: `value_range` is None, and the type of the values does not determine the range.
         """
         known = self.value_range or RANGES.get(values.dtype.name)
         if known is None:
@@ -134,8 +139,8 @@ class Frame:
                 values.dtype.kind, "pixels of more than 16 bits"
             )
             raise RefusedInput(
-                f"{name} has {values.dtype.name} values, here from {span}, whose range is unknown, as of all"
-                f" {kind}: add {self.keys}value_range=[LOW,HIGH], the values that become black and white."
+                f"{name} has {values.dtype.name} values, here from {span}, and the value range of {kind} is unknown:"
+                f" add {self.keys}value_range=[LOW,HIGH], the values that become black and white."
             )
         return known
 
@@ -149,7 +154,7 @@ class Frame:
         if not np.isfinite(values).all():
             raise RefusedInput(f"{name} has values that are not finite.")
         left, top, right, bottom = self._box(values.shape[1], values.shape[0], name, notes)
-        # 32 bits hold integers of 16 bits exactly, but not the differences of larger ones
+        # float32 represents 16-bit integers exactly, but not the differences between larger integers
         computed = np.float32 if values.dtype.itemsize <= 2 else np.float64
         part = torch.from_numpy(values[top:bottom, left:right].astype(computed)).permute(2, 0, 1)[None]
         if self.image_size is not None and part.shape[-2:] != sides(self.image_size):
@@ -158,20 +163,20 @@ class Frame:
         if unit.min() < -_RANGE_NOISE or unit.max() > 1 + _RANGE_NOISE:
             notes.append(f"with values outside {self.keys}value_range, which are clipped")
         unit = unit.clip(0, 1).astype(np.float32)
-        if len(unit) == 1 and self.channels in (3, 4):  # gray as colors, opaque
+        if len(unit) == 1 and self.channels in (3, 4):  # repeats gray as RGB, and adds an opaque alpha channel
             unit = np.concatenate([unit] * 3 + [np.ones_like(unit)] * (self.channels - 3))
         if self.dtype == "float32":
             return unit * np.float32(2) - np.float32(1)
         if values.dtype != np.uint8:
-            others = f"{values.dtype.name} values, scaled to 8 bits (data.dtype=float32 keeps them)"
-            notes.append(IN_16_BITS if values.dtype.name == "uint16" else others)
+            note = f"{values.dtype.name} values, scaled to 8 bits (data.dtype=float32 keeps them)"
+            notes.append(IN_16_BITS if values.dtype.name == "uint16" else note)
         return (unit * 255).round().astype(np.uint8)
 
     def _channels_last(
         self, values: Shaped[np.ndarray, "..."], name: str, notes: list[str]
     ) -> Shaped[np.ndarray, "h w c"]:
-        """Returns an array with as many channels as images have, or one gray channel for colors."""
-        if values.ndim == 4 and values.shape[-1] == 1 and len(values) == self.channels:  # a page for each channel
+        """Moves the channels to the last axis. The result has `channels` channels, or 1 if gray is repeated as RGB."""
+        if values.ndim == 4 and values.shape[-1] == 1 and len(values) == self.channels:  # each page is one channel
             values = np.moveaxis(values[..., 0], 0, -1)
         elif values.ndim == 4:
             notes.append(SEVERAL)
@@ -197,7 +202,7 @@ class Frame:
             rows, columns = min(rows, max(1, columns * high // wide)), min(columns, max(1, rows * wide // high))
         elif not isinstance(self.crop, str):
             rows, columns = sides(self.crop)
-        if not (1 <= rows <= height and 1 <= columns <= width):  # beyond, Pillow would add black pixels
+        if not (1 <= rows <= height and 1 <= columns <= width):  # Pillow would pad with black pixels
             raise RefusedInput(
                 f"{name} is {width}x{height} pixels: crop={size_value((rows, columns))} must be at least 1,"
                 f" and at most {height} high and {width} wide."
@@ -210,7 +215,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class PairFrame:
-    """Converts the two sides of a pair, of one size and depth, to one image with the channels of both."""
+    """Converts the two pictures of a pair, with the same size and depth, to one image with the channels of both."""
 
     first: Frame
     second: Frame
@@ -234,26 +239,26 @@ class PairFrame:
 
     @property
     def parts(self) -> tuple[slice, ...]:
-        """See `Frame`: those of both sides."""
+        """Slices of the color channels of both pictures; see `Frame`."""
         (first,), (second,) = self.first.parts, self.second.parts
         return first, slice(self.first.channels, self.first.channels + second.stop)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of what `fit` returns."""
+        """Shape (channels, height, width) of the arrays that `fit` returns."""
         channels, height, width = self.first.shape
         return channels + self.second.channels, height, width
 
     def fit(self, pictures: tuple[Picture, Picture], name: str, notes: list[str]) -> Shaped[np.ndarray, "c h w"]:
-        """Returns an image, and notes what is true of either side once; see `Frame.fit`."""
-        of_sides: list[str] = []
-        images = [self.first.fit(pictures[0], name, of_sides), self.second.fit(pictures[1], name, of_sides)]
-        notes += sorted({*of_sides})
+        """Converts a pair to one image; see `Frame.fit`. A note that applies to both pictures is appended only once."""
+        pair_notes: list[str] = []
+        images = [self.first.fit(pictures[0], name, pair_notes), self.second.fit(pictures[1], name, pair_notes)]
+        notes += sorted({*pair_notes})
         return np.concatenate(images)
 
 
 def read_image(path: Path, frame: Frame) -> Shaped[Tensor, "1 c h w"]:
-    """Reads a file as an image.
+    """Reads a file and converts it to an image.
 
     Raises:
         RefusedInput: see `read_picture` and `Frame.fit`.
@@ -262,43 +267,46 @@ def read_image(path: Path, frame: Frame) -> Shaped[Tensor, "1 c h w"]:
 
 
 def images_at(path: str | Path) -> list[Path]:
-    """Returns a file as it is given, or the images in a folder; see `images_in`."""
+    """Returns the path itself if it is a file, or the image files in it if it is a folder; see `images_in`."""
     return [Path(path)] if os.path.isfile(path) else images_in(Path(path))
 
 
 def read_at(path: Path, frame: Frame, whole: bool = False) -> Float[Tensor, "1 c h w"]:
-    """Reads a file as an image in [0, 1], at its own size if it is taken whole."""
+    """Reads a file as an image in [0, 1]. If `whole` is true, the image keeps the size of the file."""
     return to_unit_range(read_image(path, replace(frame, image_size=None) if whole else frame))
 
 
 def to_networks(images: Shaped[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-    """Maps images of a source to [-1, 1]: uint8, or floats, which are in that range already."""
+    """Maps images of a data source to [-1, 1]. Floating-point images are already in [-1, 1] and stay unchanged."""
     return images if images.is_floating_point() else images.float() / 127.5 - 1
 
 
 def to_unit_range(images: Shaped[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-    """Maps images of a source to [0, 1]: uint8, or floats in [-1, 1]."""
+    """Maps images of a data source, uint8 or floats in [-1, 1], to [0, 1]."""
     return (images + 1) / 2 if images.is_floating_point() else images.float() / 255
 
 
 def viewable(images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n v h w2"]:
-    """Returns images that a PNG can show: gray, RGB and RGBA; the channels of others side by side, in gray."""
+    """Returns images that a PNG file can store. Gray, RGB and RGBA images stay unchanged.
+
+    The channels of all other images are placed side by side, as one gray image.
+    """
     if images.shape[1] in _MODES:
         return images
     return images.transpose(1, 2).flatten(2)[:, None]
 
 
 def write_grid(images: Float[Tensor, "n c h w"], path: Path, columns: int) -> None:
-    """Writes a grid of images in [0, 1] as a picture; see `viewable`."""
+    """Writes images in [0, 1] to a file, arranged in a grid with `columns` columns; see `viewable`."""
     save_image(viewable(images), path, nrow=columns)
 
 
 def to_uint8(images: Float[Tensor, "n c h w"]) -> UInt8[Tensor, "n c h w"]:
-    """Rounds images in [0, 1] to uint8.
+    """Converts images in [0, 1] to uint8, with rounding.
 
     Raises:
-        FloatingPointError: an image is not finite, so the training has diverged.
-        RefusedInput: values are outside [0, 1] and would wrap around or be clipped silently.
+        FloatingPointError: the images are not finite, because training has diverged.
+        RefusedInput: values are outside of [0, 1]; they would otherwise wrap around or be clipped silently.
     """
     if not torch.isfinite(images).all():
         raise FloatingPointError("generated images are not finite: the training has diverged.")
@@ -307,7 +315,7 @@ def to_uint8(images: Float[Tensor, "n c h w"]) -> UInt8[Tensor, "n c h w"]:
 
 
 def refuse_out_of_range(images: Float[Tensor, "n c h w"]) -> None:
-    """Raises `RefusedInput` if values are outside [0, 1], except for rounding; NaN passes."""
+    """Raises `RefusedInput` if values are outside of [0, 1] by more than rounding errors. NaN is not checked."""
     low, high = (bound.item() for bound in images.aminmax()) if images.numel() else (0, 1)
     if low < -_RANGE_NOISE or high > 1 + _RANGE_NOISE:
         raise RefusedInput(

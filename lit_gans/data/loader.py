@@ -1,4 +1,7 @@
-"""Loader and sampler whose order depends only on (seed, epoch): resumable at any batch, with any number of workers."""
+"""Data loader and sampler whose order depends only on (seed, epoch).
+
+Training can therefore resume at any step, with any number of workers.
+"""
 
 from __future__ import annotations
 
@@ -16,38 +19,41 @@ from lit_gans.common.noise import mix
 
 logger = logging.getLogger(__name__)
 
-_DATA = "data"  # key of the digests in the state
+_DATA = "data"  # key of the data digests in the state dict
 _INIT_FROM = "To start a new run from its networks, use init_from=PATH."
 
 
 class StepSampler(DistributedSampler):
-    """Yields the image indices of each step of this rank.
+    """Sampler that yields, for each training step, the indices of all images that this rank uses in the step.
 
     A step consists of `num_batches` batches of `batch_size` images per rank. Each rank takes a contiguous shard of
-    each global batch, so that 2 ranks x B/2 see the same images as 1 rank x B; the remainder of an epoch is dropped.
-    Deriving from `DistributedSampler` makes Lightning keep this sampler and set its epoch.
+    each global batch. Two ranks with batch size B/2 therefore process the same images as one rank with batch size B.
+    Images at the end of an epoch that do not fill a whole step are dropped. The class derives from
+    `DistributedSampler`, so that Lightning keeps this sampler and sets its epoch.
 
-    With `flip`, a random bit of (seed, epoch, image) replaces row i by i + num_images, the mirror image of i.
+    If `flip` is true, index i is replaced by i + num_images, the index of its mirror image, with probability 1/2. The
+    random bit depends on (seed, epoch, image).
 
-    With `weights`, an epoch has as many images as before, of which each is of a class with the probability of the
-    weights; no image of a class comes again before all others of it.
+    If `weights` is set, an epoch still has `num_images` images. The class of each image is sampled with probabilities
+    proportional to the weights. No image of a class is repeated before all images of the class have been used.
 
-    With `window`, chunks are shuffled first, then the images within each window of consecutive images, so that a step
-    reads few chunks.
+    If `window` is set, the chunks are shuffled first, and then the images within each window of consecutive images. A
+    step then reads only a few chunks.
 
     Args:
-        num_images: number of images in the data.
-        batch_size, num_batches: see above.
+        num_images: number of images in the dataset.
+        batch_size: number of images per batch and rank.
+        num_batches: number of batches per step.
         rank, world_size: rank of this process and number of processes.
-        seed: seed of the order.
-        flip: see above.
-        window: number of images in a window; 0 shuffles all images.
+        seed: random seed that determines the order.
+        flip: whether to replace half of the images by their mirror images.
+        window: number of images in a window; 0 shuffles all images together.
         chunks: index of the first image of each chunk.
-        weights: weight of each class, relative to the others, or None.
-        labels: class of each image, for `weights`.
+        weights: relative weight of each class, or None.
+        labels: class index of each image. Used only with `weights`.
 
     Raises:
-        RefusedInput: too few images for one step.
+        RefusedInput: there are too few images for one step.
     """
 
     def __init__(
@@ -71,23 +77,23 @@ class StepSampler(DistributedSampler):
         self.epoch, self.start = 0, 0
         if len(self) < 1:
             largest = num_images // (num_batches * world_size)
-            pictures = "1 image" if num_images == 1 else f"{num_images} images"
-            others = "more images, fewer processes, or fewer batches per step (n_critic x accumulate_gradients)"
+            count = "1 image" if num_images == 1 else f"{num_images} images"
+            remedy = "more images, fewer processes, or fewer batches per step (n_critic x accumulate_gradients)"
             raise RefusedInput(
-                f"the data has {pictures}, one step needs {self.images_per_step} (batch_size {batch_size} x"
+                f"the data has {count}, but one step needs {self.images_per_step} (batch_size {batch_size} x"
                 f" {num_batches} batches per step x {world_size} processes): use"
-                f" {f'data.batch_size={largest} or less' if largest > 1 else others}."
+                f" {f'data.batch_size={largest} or less' if largest > 1 else remedy}."
             )
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings, besides the epoch, that determine the order and must be equal in a resumed run."""
+        """Settings that determine the order together with the epoch. They must be equal in a resumed run."""
         settings = {"num_images": self.num_images, "seed": self.seed, "flip": self.flip, "window": self.window}
         return settings | {"class_weights": None if self.weights is None else list(self.weights)}
 
     @property
     def images_per_step(self) -> int:
-        """Number of images per step on all ranks."""
+        """Number of images per step, summed over all ranks."""
         return self.batch_size * self.num_batches * self.world_size
 
     def __len__(self) -> int:
@@ -115,31 +121,36 @@ class StepSampler(DistributedSampler):
         return torch.cat([window[torch.randperm(len(window), generator=generator)] for window in windows])
 
     def _weighted(self, weights: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
-        """Returns an image of a random class for each place, from shuffled images of the class, again and again."""
+        """Draws a random class for each position of the epoch, and fills it with the next shuffled image of the class.
+
+        Whenever the images of a class are exhausted, they are shuffled again.
+        """
         classes = torch.multinomial(weights, self.num_images, replacement=True, generator=generator)
         order = torch.empty(self.num_images, dtype=torch.long)
         for number in classes.unique().tolist():
-            places, rows = (classes == number).nonzero()[:, 0], (labels == number).nonzero()[:, 0]
-            order[places] = shuffled(rows, len(places), generator)
+            positions, rows = (classes == number).nonzero()[:, 0], (labels == number).nonzero()[:, 0]
+            order[positions] = shuffled(rows, len(positions), generator)
         return order
 
 
 def shuffled(rows: Tensor, num: int, generator: torch.Generator) -> Tensor:
-    """Returns as many rows as asked for: all of them in a random order, and in another one, again and again."""
+    """Returns `num` of the given rows in random order. The rows are shuffled again whenever they are exhausted."""
     rounds = range(-(-num // len(rows)))
     return torch.cat([rows[torch.randperm(len(rows), generator=generator)] for _ in rounds])[:num]
 
 
 class ResumableLoader(DataLoader):
-    """Loader of full steps, whose state is the epoch, the number of its images that were yielded, what their order
-    depends on, and digests of the images.
+    """Data loader that yields all images of one training step at a time, and that can resume at any step.
+
+    Its state dict contains the epoch, the number of images that were yielded in this epoch, the settings that determine
+    their order, and digests of the images.
 
     Args:
         dataset: see `DataLoader`.
-        sampler: rows of each step.
+        sampler: sampler that yields the rows of each step.
         num_workers, pin_memory: see `DataLoader`.
-        digests: function that returns digests of the data, of which one must be equal in a resumed run; called when a
-            state is saved or loaded. None neither stores nor compares any.
+        digests: function that returns digests of the data, called whenever a state is saved or loaded. At least one
+            digest must be equal in a resumed run. If `digests` is None, no digests are stored or compared.
     """
 
     def __init__(
@@ -150,7 +161,7 @@ class ResumableLoader(DataLoader):
         pin_memory: bool,
         digests: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
-        # a private generator, so that seeding the workers does not change the random numbers of the training
+        # with its own generator, seeding the workers does not advance torch's global generator
         super().__init__(
             dataset,
             sampler=sampler,
@@ -171,40 +182,41 @@ class ResumableLoader(DataLoader):
         for name, value in sampler.settings.items():
             if state.get(name) != value:
                 raise RefusedInput(
-                    f"the checkpoint was trained on data with {name}={state.get(name)}, this run has {value}: a resumed"
-                    f" run must see the same data. {_INIT_FROM}"
+                    f"the checkpoint was trained on data with {name}={state.get(name)}, but this run has {value}: a"
+                    f" resumed run must use the same data. {_INIT_FROM}"
                 )
         if self._digests is not None:
-            _refuse_other_images(state, self._digests())
+            _raise_if_other_images(state, self._digests())
         finished, sampler.start = divmod(state["images"] // sampler.images_per_step, len(sampler))
-        sampler.epoch = state["epoch"] + finished  # saved after an epoch's last step, a run continues with the next
+        # a state that was saved after the last step of an epoch resumes at the start of the next epoch
+        sampler.epoch = state["epoch"] + finished
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # a generator, where torch declares its own iterator
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch declares its own iterator class
         self._yielded = self._steps.start
         for step in super().__iter__():
             self._yielded += 1
             yield step
 
 
-def _refuse_other_images(state: Mapping[str, Any], ours: Mapping[str, str]) -> None:
-    """Raises `RefusedInput` if no digest of the data is that of the state; warns if the state has none.
+def _raise_if_other_images(state: Mapping[str, Any], digests: Mapping[str, str]) -> None:
+    """Raises `RefusedInput` if no digest of the data equals a digest in the state. Warns if the state has no digests.
 
-    Digests depend on contents and their order, neither on paths nor on names.
+    Digests depend on the contents and order of the images, but not on their paths or names.
     """
-    theirs = state.get(_DATA)
-    if theirs is None:
+    saved = state.get(_DATA)
+    if saved is None:
         _warn_of_no_digest()
-    elif theirs and ours and not theirs.items() & ours.items():
+    elif saved and digests and not saved.items() & digests.items():
         raise RefusedInput(
             f"the checkpoint was trained on other images than the {state['num_images']} of this run, or on the same"
-            " images in another order, such as that of other file names, or with other labels: a resumed run must see"
-            f" the same data, wherever they lie. Restore the data of the checkpoint. {_INIT_FROM}"
+            " images with other labels or in another order, for example because files were renamed: a resumed run must"
+            f" use the same data, in any location. Restore the data of the checkpoint. {_INIT_FROM}"
         )
 
 
 @rank_zero_only
 def _warn_of_no_digest() -> None:
     logger.warning(
-        "The checkpoint has no digest of its images, since an earlier version of lit_gans wrote it: it is not checked"
-        " whether this run has the same images. Its next checkpoints have one."
+        "The checkpoint has no digest of its images, because an earlier version of lit_gans wrote it: this run cannot"
+        " check whether it has the same images. The next checkpoints of this run will contain a digest."
     )

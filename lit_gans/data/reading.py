@@ -1,4 +1,4 @@
-"""Parts of the images of any data: read alone where the data allow it, so that a rank reads only its share."""
+"""Functions that read a part of a data source, so that each rank reads only its share where the source allows it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lit_gans.data.contracts import Fingerprinted, Labeled, RealImages
 def images_between(
     data: RealImages, start: int, stop: int, batch_size: int = 256
 ) -> Iterator[UInt8[Tensor, "b c h w"]]:
-    """Yields the images of `real_batches` from position `start` to before `stop`.
+    """Yields the images of `real_batches` from position `start` up to, but not including, `stop`.
 
-    Reads all images if `real_batches` has no parameters `start` and `stop`, see `RealImages`.
+    If `real_batches` has no parameters `start` and `stop`, all images are read; see `RealImages`.
     """
     if _reads_parts(data):
         yield from data.real_batches(batch_size, start=start, stop=stop)  # type: ignore[call-arg]
@@ -26,7 +26,7 @@ def images_between(
 
 
 def cut(batches: Iterator[Tensor], start: int, stop: int) -> Iterator[Tensor]:
-    """Yields the images from position `start` to before `stop` of all images in batches."""
+    """Yields the images from position `start` up to, but not including, `stop`, counted over all batches."""
     position = 0
     for images in batches:
         part = images[max(start - position, 0) : max(stop - position, 0)]
@@ -36,21 +36,21 @@ def cut(batches: Iterator[Tensor], start: int, stop: int) -> Iterator[Tensor]:
 
 
 def images_in_rows(data: RealImages, rows: Int64[Tensor, " n"]) -> UInt8[Tensor, "n c h w"]:
-    """Returns the images of `real_batches` at ascending positions, at least one.
+    """Returns the images of `real_batches` at the positions `rows`, which must be ascending and not empty.
 
-    Reads all images if `real_batches` has no parameters `start` and `stop`, see `RealImages`.
+    If `real_batches` has no parameters `start` and `stop`, all images are read; see `RealImages`.
     """
     if _reads_parts(data):
         return torch.cat([image for row in rows.tolist() for image in images_between(data, row, row + 1, 1)])
-    found, start = [], 0
+    selected, start = [], 0
     for images in data.real_batches():
-        found.append(images[rows[(rows >= start) & (rows < start + len(images))] - start])
+        selected.append(images[rows[(rows >= start) & (rows < start + len(images))] - start])
         start += len(images)
-    return torch.cat(found)
+    return torch.cat(selected)
 
 
 def num_images(data: RealImages) -> int:
-    """Returns the number of images of `real_batches`, without reading them where the data know it."""
+    """Returns the number of images of `real_batches`. Reads the images only if the data do not store their number."""
     if isinstance(data, Labeled):
         return len(data.real_labels())
     return data.real_fingerprint().num if isinstance(data, Fingerprinted) else sum(map(len, data.real_batches()))

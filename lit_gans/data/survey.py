@@ -1,4 +1,4 @@
-"""A look at a folder of pictures before a training: how many, how large, how many channels, which classes."""
+"""Inspects a folder of images before training: their number, sizes, channels and classes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.data.decoding import is_planar, read_picture, size_of, values_of
 from lit_gans.data.images import Frame
 
-LOOKED_AT = 200  # pictures
-_GRAY = 4  # levels of 255 by which the channels of a gray picture may differ, after JPEG
+LOOKED_AT = 200  # maximum number of images to open
+_GRAY = 4  # maximum difference between the channels of a gray image, of 255 levels; JPEG compression causes it
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What pictures have in common.
+    """Summary of a set of image files. All values except `num` and `num_classes` refer to the sample that was opened.
 
     Args:
         num: number of files.
-        num_classes: number of classes; 0 for none.
-        height, width: medians over the pictures that were looked at, in pixels.
-        same_shape: whether the aspect ratios of nine in ten pictures differ by less than a tenth from the median.
-        channels: 1 if all of these pictures are gray, otherwise 3; of arrays, as many as they have.
-        unreadable: how many of these could not be read.
-        reason: path of the first unreadable picture, and why it could not be read.
+        num_classes: number of classes; 0 if there are no classes.
+        height, width: median height and width of the sampled images, in pixels.
+        same_shape: whether the aspect ratios of nine out of ten images differ from the median by less than a tenth.
+        channels: 1 if all images are gray, otherwise 3. For arrays, the largest number of channels.
+        unreadable: number of sampled files that could not be read.
+        reason: path of the first unreadable file, and the reason why it could not be read.
     """
 
     num: int
@@ -44,15 +44,15 @@ class Survey:
 
 
 def survey(paths: Sequence[Path], num_classes: int = 0, frame: Frame = Frame(None, 3)) -> Survey:
-    """Opens up to 200 pictures, chosen at random but always the same.
+    """Opens a random sample of up to 200 images and summarizes them. The sample has a fixed seed.
 
     Args:
-        paths: image files, at least one.
-        num_classes: number of their classes.
-        frame: how the pictures are read.
+        paths: image files; must not be empty.
+        num_classes: number of classes of the images.
+        frame: conversion that determines how the files are decoded.
 
     Raises:
-        RefusedInput: none of these can be read.
+        RefusedInput: no image of the sample can be read.
     """
     sizes, channels, reasons = [], 1, []
     for path in random.Random(0).sample(list(paths), min(LOOKED_AT, len(paths))):
@@ -60,19 +60,19 @@ def survey(paths: Sequence[Path], num_classes: int = 0, frame: Frame = Frame(Non
             picture = read_picture(path, [], frame.decoding)
             if isinstance(picture, np.ndarray):
                 frame.range_of(picture, str(path))
-                own = _channels_of(picture)
+                num_channels = _channels_of(picture)
             elif frame.channels in (1, 3, 4):
-                own = 3 if channels == 1 and _is_colored(picture) else 1
+                num_channels = 3 if channels == 1 and _is_colored(picture) else 1
             else:
-                own = _channels_of(values_of(picture))
+                num_channels = _channels_of(values_of(picture))
             size = size_of(picture)
         except RefusedInput as error:
             reasons.append(str(error))
             continue
-        channels = max(channels, own)
+        channels = max(channels, num_channels)
         sizes.append(size)
     if not sizes:
-        raise RefusedInput(f"none of the {len(reasons)} pictures that were opened can be read: {reasons[0]}")
+        raise RefusedInput(f"none of the {len(reasons)} images that were opened can be read: {reasons[0]}")
     width, height = (int(statistics.median(side)) for side in zip(*sizes, strict=True))
     ratios = sorted(abs(w * height / (h * width) - 1) for w, h in sizes)
     same_shape = ratios[int(0.9 * (len(ratios) - 1))] < 0.1
@@ -80,7 +80,7 @@ def survey(paths: Sequence[Path], num_classes: int = 0, frame: Frame = Frame(Non
 
 
 def _channels_of(values: np.ndarray) -> int:
-    """Returns the number of channels of an array, or of the pages of one channel."""
+    """Returns the number of channels of an array. Pages with one channel each count as channels."""
     if values.ndim == 4:
         return values.shape[-1] if values.shape[-1] > 1 else len(values)
     return 1 if values.ndim == 2 else values.shape[0 if is_planar(values) else 2]

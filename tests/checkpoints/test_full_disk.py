@@ -74,14 +74,14 @@ def small(tmp_path):
 
 
 @pytest.mark.parametrize("save", [save_file, save_folder])
-@pytest.mark.parametrize("why", ["No space left on device", "not all of it was written"])
+@pytest.mark.parametrize("why", ["No space left on device", "it was only written in part"])
 def test_a_checkpoint_that_does_not_fit_leaves_the_previous_one(request, tmp_path, save, why):
     folder = request.getfixturevalue("small") if why.startswith("No space") else tmp_path
     path = folder / "last.ckpt"
     save(1, path)
     with (
         nullcontext() if why.startswith("No space") else limited(100_000),
-        pytest.raises(FailedWrite, match=rf"last.ckpt cannot be written: {why}\. What was complete"),
+        pytest.raises(FailedWrite, match=rf"last.ckpt cannot be written: {why}\. Files that were complete"),
     ):
         save(2, path)
     assert read_checkpoint(path)["global_step"] == 1

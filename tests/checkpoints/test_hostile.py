@@ -55,7 +55,7 @@ def test_no_reader_runs_the_code_of_a_file(good, tmp_path, name, how):
         ({"hyper_parameters": {"generator_width": 32}}, "has a different architecture"),
         ({"hyper_parameters": {"nothing": 1}}, "does not fit the class that it names: .*nothing"),
         ({"hyper_parameters": 3}, "does not fit the class that it names"),
-        ({"lit_gans": 3}, "its lit_gans is no mapping"),
+        ({"lit_gans": 3}, "its entry lit_gans is not a mapping"),
         ({"lit_gans": {"class_path": 3, "format_version": 1}}, "does not fit the class that it names"),
         ({"generator_ema": {"format_version": 1, "state_dict": {"a": 1}}}, "does not fit the class that it names"),
         ({"state_dict": 3}, "it has no state_dict"),
@@ -89,12 +89,12 @@ def test_yaml_of_a_run_runs_no_code(train, tmp_path):
     ("change", "sentence"),
     [
         ({"class_path": "os.system"}, "was made by os.system, which is neither imported here nor a registered GAN"),
-        ({"class_path": 3}, "class_path is no str"),
+        ({"class_path": 3}, "class_path is missing or is not of type str"),
         ({"hyper_parameters": {"discriminator_width": 32}}, "has a different architecture"),
         ({"hyper_parameters": {"latent_dim": 10**30}}, "does not fit the class that it names"),
         ({"hyper_parameters": {"nothing": 1}}, "does not fit the class that it names: .*nothing"),
-        ({"hyper_parameters": []}, "hyper_parameters is no dict"),
-        ({"format_version": "1"}, "format_version is no int"),
+        ({"hyper_parameters": []}, "hyper_parameters is missing or is not of type dict"),
+        ({"format_version": "1"}, "format_version is missing or is not of type int"),
     ],
 )
 def test_an_exported_configuration_that_does_not_fit_its_weights_is_refused(good, change, sentence):
@@ -124,7 +124,7 @@ def test_an_exported_configuration_that_does_not_fit_its_weights_is_refused(good
 def test_packed_images_whose_header_claims_something_else_are_refused(good, claimed):
     path, _ = good("packed images")
     hostile.packed_with(path, **claimed)
-    with pytest.raises(RefusedInput, match="it is packed again"):
+    with pytest.raises(RefusedInput, match="the images are packed again"):
         open_packed(path)
 
 

@@ -47,12 +47,12 @@ def test_what_is_no_checkpoint_is_pointed_to_the_newest_beside_or_below_it(tmp_p
         os.utime(folder / "checkpoints/last.ckpt", (version + 1, version + 1))
     (tmp_path / "name/version_0/checkpoints/best.ckpt").symlink_to("gone.ckpt")
     (tmp_path / "empty").mkdir()
-    newest = f"the newest in {tmp_path / 'name'} is {tmp_path / 'name/version_1/checkpoints/last.ckpt'}."
+    newest = f"the newest checkpoint in {tmp_path / 'name'} is {tmp_path / 'name/version_1/checkpoints/last.ckpt'}."
     for name, sentence in {
-        "nowhere": f"there is no checkpoint at {tmp_path / 'nowhere'}: give the path of a .ckpt file, or the folder of",
+        "nowhere": f"there is no checkpoint at {tmp_path / 'nowhere'}: use the path of a .ckpt file or of the",
         "name/version_7": newest,
         "name": newest,
-        "empty": "empty is neither the folder of a run nor a sharded checkpoint: it has no checkpoints/best.ckpt",
+        "empty": "empty is neither the folder of a run nor a sharded checkpoint: it contains no checkpoints/best.ckpt",
     }.items():
         with pytest.raises(RefusedInput, match=re.escape(sentence)):
             find_checkpoint(tmp_path / name)

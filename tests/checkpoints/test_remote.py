@@ -87,14 +87,14 @@ def test_a_damaged_file_at_an_address_is_refused(tmp_path):
     address = f"memory://bucket/{tmp_path.name}/last.ckpt"
     with fsspec.open(address, "wb") as file:
         file.write(b"not a checkpoint")
-    with pytest.raises(RefusedInput, match=r"last.ckpt cannot be read as a checkpoint: torch did not write it"):
+    with pytest.raises(RefusedInput, match=r"last.ckpt cannot be read as a checkpoint: it was not written by torch"):
         read_checkpoint(address)
 
 
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("memory://bucket/nothing", "there is nothing at memory://bucket/nothing"),
+        ("memory://bucket/nothing", "there is no file or folder at memory://bucket/nothing"),
         ("s4://bucket/run", "s4://bucket/run cannot be used: Protocol not known: s4"),
     ],
 )
@@ -104,7 +104,7 @@ def test_addresses_without_a_checkpoint_are_refused(path, why):
 
 
 def test_what_continues_a_run_at_an_address_is_said(tmp_path):
-    with pytest.raises(RefusedInput, match=r"hydra.run.dir=ADDRESS resume=auto continues the run"):
+    with pytest.raises(RefusedInput, match=r"is a URL: use hydra\.run.dir=URL resume=auto to continue the run"):
         resume_point("memory://bucket/run", tmp_path)
 
 

@@ -62,4 +62,4 @@ def test_others_go_on_with_the_run_as_if_it_had_not_ended(train, ran, tmp_path):
         torch.testing.assert_close(resumed[key], whole[key], rtol=0, atol=0)
     ran("export", f"checkpoint={last}", "output=mine")
     assert train(*tiny, "trainer.max_steps=8", "resume=mine") == 2
-    assert "mine has networks without their optimizers: init_from=mine begins a new run" in train.err
+    assert "mine contains networks without their optimizers: use init_from=mine to start a new run" in train.err

@@ -90,7 +90,7 @@ def test_a_damaged_last_checkpoint_costs_only_the_iterations_since_the_best(trai
     last = RUN / "checkpoints/last.ckpt"
     last.write_bytes(last.read_bytes()[:30_000])
     assert train(*TINY, *few, "trainer.max_steps=5", f"resume={last}") == 2
-    assert "last.ckpt cannot be read as a checkpoint: torch did not write it, or it is truncated" in train.err
+    assert "last.ckpt cannot be read as a checkpoint: it was not written by torch, or it is truncated" in train.err
     assert train(*TINY, *few, "trainer.max_steps=5", "resume=auto") == 0
     assert f"best.ckpt at iteration {best} instead: iterations {best + 1} to" in train.err
     again = torch.load(last, weights_only=True)

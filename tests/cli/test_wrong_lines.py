@@ -47,7 +47,7 @@ train TINY model.n_critic=0 | model: n_critic=0 must be at least 1.
 train TINY model.generator_optimizer.lr=abc | Parser key "model.generator_optimizer": Not of type Optimizer: lr='abc'
 train TINY callbacks.ema=3 | callbacks.ema=3 is not valid: expected callbacks.ema.NAME=VALUE
 train TINY data.image_size=[40,50] | lit-gans: data.image_size=[40,50]: the dcgan networks double a map
-train TINY data.batch_size=5001 | the data has 5000 images, one step needs 5001
+train TINY data.batch_size=5001 | the data has 5000 images, but one step needs 5001
 train TINY trainer.devices=1000 | cores: use at most trainer.devices=
 train TINY trainer.accelerator=cuda | `CUDAAccelerator` can not run on your system
 train TINY trainer.gradient_clip_val=1 | use model.clip_gradients=1

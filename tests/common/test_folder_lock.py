@@ -38,7 +38,7 @@ def test_a_second_training_in_a_folder_is_refused_until_the_first_is_dead(tiny_g
 
     try:
         with pytest.raises(
-            RefusedInput, match="is in use by another training: wait until it has ended, or use another"
+            RefusedInput, match="is in use by another training: wait until that training has ended, or use another"
         ):
             train()
         assert not [*tmp_path.iterdir()]

@@ -40,7 +40,7 @@ def test_missing_damaged_and_foreign_files_are_refused(path, tmp_path):
         load(tmp_path / "nowhere.ckpt")
     other = tmp_path / "other.ckpt"
     other.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(RefusedInput, match=r"other\.ckpt cannot be read as a checkpoint: torch did not"):
+    with pytest.raises(RefusedInput, match=r"other\.ckpt cannot be read as a checkpoint: it was not"):
         load(other)
     torch.save({"state_dict": {}}, other)
     with pytest.raises(RefusedInput, match=r"was not made by lit_gans: it does not say its class"):

@@ -82,7 +82,7 @@ def test_values_of_an_unknown_range_are_refused_by_both_readers_until_the_range_
     data = partial(Folder, str(tmp_path / "in"), image_size=SHAPE, dtype=dtype, cache=str(tmp_path / "cache"))
     with pytest.raises(RefusedInput) as refused:
         _ = data().packed
-    assert f"{name} has {kind} values, here from {span}, whose range is unknown" in str(refused.value)
+    assert f"{name} has {kind} values, here from {span}, and the value range of" in str(refused.value)
     assert "add data.value_range=[LOW,HIGH], the values that become black and white" in str(refused.value)
     values = np.asarray(read_picture(content, [], Decoding(as_values=True)), np.float64)
     low, high = values.min(), values.max()
@@ -151,7 +151,7 @@ def test_the_first_page_is_used_by_both_readers_unless_pages_are_the_channels(tm
         notes = []
         frame = Frame(SHAPE, 1, dtype=dtype)
         image = frame.fit(read_picture(path, notes, frame.decoding), "it", notes)
-        assert "animated or of several pages, first one used" in notes
+        assert "animated or with several pages, of which only the first is used" in notes
         unit = image[0] / 255 if dtype == "uint8" else (image[0] + 1) / 2
         assert np.abs(unit - RAMP * 100 / 65535).max() < 0.003
     both = read_at(path, Frame(SHAPE, 2, dtype="float32"))
@@ -254,7 +254,7 @@ def test_values_that_are_no_numbers_or_no_image_are_refused(tmp_path):
         ("complex.npy", np.ones(SHAPE, np.complex64), "has complex64 values, expected integers or real numbers"),
         ("row.npy", np.ones(8), "its shape is (8,), expected (height, width)"),
         ("stack.npy", np.ones((2, 8, 10, 3)), "its shape is (2, 8, 10, 3), expected (height, width)"),
-        ("inks.tif", None, "cyan, magenta, yellow and black of 16 bits"),
+        ("inks.tif", None, "16-bit cyan, magenta, yellow and black channels"),
     ):
         content = tiff(np.stack([IN_16_BITS] * 4, -1), photometric="separated") if values is None else npy(values)
         (tmp_path / name).write_bytes(content)
@@ -308,7 +308,9 @@ def test_each_side_of_pairs_and_each_domain_is_compared_with_its_own_range(tmp_p
 
 def test_an_evaluated_folder_follows_the_rule_and_names_its_own_keys(tmp_path, caplog):
     (tmp_path / "ct.tif").write_bytes(tiff(CT))
-    with pytest.raises(RefusedInput, match=re.escape("unknown, as of all pixels with a sign: add value_range=[LOW,")):
+    with pytest.raises(
+        RefusedInput, match=re.escape("and the value range of pixels with a sign is unknown: add value_range=[LOW,")
+    ):
         next(PictureFolder(tmp_path).real_batches(1))
     (image,) = PictureFolder(tmp_path, value_range=(-1024.0, 3056.0)).real_batches(1)
     assert (image.min(), image.max(), image.shape) == (0, 255, (1, 3, *SHAPE))
@@ -325,7 +327,7 @@ def test_an_evaluated_folder_follows_the_rule_and_names_its_own_keys(tmp_path, c
 
 def test_a_survey_counts_values_of_an_unknown_range_and_gives_the_reason(tmp_path):
     (tmp_path / "a.tif").write_bytes(tiff(CT))
-    with pytest.raises(RefusedInput, match=r"none of the 1 pictures that were opened can be read: .*a.tif has int16"):
+    with pytest.raises(RefusedInput, match=r"none of the 1 images that were opened can be read: .*a.tif has int16"):
         survey([tmp_path / "a.tif"])
     Image.new("RGB", (20, 20)).save(tmp_path / "b.png")
     found = survey([tmp_path / "a.tif", tmp_path / "b.png"])
@@ -346,7 +348,9 @@ def huge(tmp_path):
 
 def test_a_picture_of_200_megapixels_is_refused_by_every_reader_with_the_key_that_allows_it(huge, tmp_path):
     limit = Image.MAX_IMAGE_PIXELS
-    said = re.escape("huge.png is 20000x10000 pixels, 200000000 in all, and {}max_pixels=178956970 is the largest")
+    said = re.escape(
+        "huge.png is 20000x10000 pixels, 200000000 in all, which exceeds {}max_pixels=178956970, the limit"
+    )
     allowed = "add {0}max_pixels=200000000, or {0}max_pixels=null"
     data = partial(Folder, str(tmp_path), image_size=8, channels=1, cache=str(tmp_path / "cache"))
     for keys, read in (
@@ -365,7 +369,7 @@ def test_a_smaller_limit_holds_for_files_of_any_kind(tmp_path):
     Image.new("L", (12, 10)).save(tmp_path / "a.png")
     (tmp_path / "b.tif").write_bytes(tiff(RAMP.astype(np.float64)))
     for name in ("a.png", "b.tif"):
-        with pytest.raises(RefusedInput, match=rf"{name} is 1.x.* data.max_pixels=79 is the largest"):
+        with pytest.raises(RefusedInput, match=rf"{name} is 1.x.* data.max_pixels=79, the limit"):
             read_picture(tmp_path / name, [], Decoding(True, 79))
 
 
@@ -395,5 +399,5 @@ def test_fits_of_more_than_8_bits_is_refused(tmp_path, bits):
     ]
     head = "".join(card.ljust(80) for card in cards).ljust(2880).encode()
     (tmp_path / "a.fits").write_bytes(head + bytes(2880))
-    with pytest.raises(RefusedInput, match="FITS of more than 8 bits is not supported: convert it to TIFF"):
+    with pytest.raises(RefusedInput, match="FITS with more than 8 bits is not supported: convert it to TIFF"):
         read_picture(tmp_path / "a.fits", [])

@@ -75,7 +75,7 @@ def test_values_are_mapped_from_their_range_and_those_outside_are_counted(tmp_pa
 @pytest.mark.parametrize(
     ("values", "settings", "sentence"),
     [
-        (np.linspace(2, 7, 80).reshape(8, 10), {}, "has float64 values, here from 2 to 7, whose range is"),
+        (np.linspace(2, 7, 80).reshape(8, 10), {}, "has float64 values, here from 2 to 7, and the value range"),
         (np.zeros((8, 10), np.int32), {}, "has int32 values, here from 0 to 0"),
         (np.full((8, 10), np.nan), {"value_range": (0.0, 1.0)}, "has values that are not finite"),
         (np.zeros((8, 10, 3), np.uint8), {}, r"has the shape (8, 10, 3), expected 1 channels (data.channels)"),

@@ -154,5 +154,5 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
 
 def test_another_size_of_the_drawings_is_refused(monkeypatch):
     monkeypatch.setattr(faces, "svg_of", lambda face: '<svg width="100px" height="100px"></svg>')
-    with pytest.raises(RefusedInput, match="draws at another size"):
+    with pytest.raises(RefusedInput, match="draws at an unexpected size"):
         render(face(), 32, None)

@@ -180,10 +180,14 @@ def test_what_looks_like_an_image_and_is_not_read_is_counted_and_named(tmp_path,
     ("name", "kind", "reason"),
     [
         ("a.cap", "TIFF", "the raw format of a camera is not supported"),
-        ("a.txt", "JPEG", "it contains an image under the ending .txt: give it that of its format"),
-        ("page.html", "PNG", "it contains an image under the ending .html"),
-        ("a.heic", "JPEG", "it contains an image under the ending .heic"),
-        ("a.dng", "JPEG", "it contains an image under the ending .dng"),
+        (
+            "a.txt",
+            "JPEG",
+            "its extension .txt does not match its contents: rename it with",
+        ),
+        ("page.html", "PNG", "its extension .html does not match its contents"),
+        ("a.heic", "JPEG", "its extension .heic does not match its contents"),
+        ("a.dng", "JPEG", "its extension .dng does not match its contents"),
     ],
 )
 def test_images_under_the_ending_of_something_else_are_counted(tmp_path, name, kind, reason):
@@ -196,7 +200,7 @@ def test_images_under_the_ending_of_something_else_are_counted(tmp_path, name, k
 @pytest.mark.parametrize("ending", [".heic", ".dng", ".npy", ".exr"])
 def test_a_picture_under_the_ending_of_another_format_is_refused_for_its_ending(tmp_path, ending):
     path = write(tmp_path, {f"a{ending}": of_pillow("JPEG")}) / f"a{ending}"
-    with pytest.raises(RefusedInput, match=f"it contains an image under the ending {ending}: give it that of its"):
+    with pytest.raises(RefusedInput, match=f"its extension {ending} does not match its contents: rename it with the"):
         read_picture(path, [])
 
 

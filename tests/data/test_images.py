@@ -110,7 +110,7 @@ ANIMATED = {"save_all": True, "append_images": [Image.new("RGB", (8, 8), "blue")
         ("glass.png", Image.new("LA", (8, 8), (100, 128)), BLUE, [50.2, 50.2, 177.2], OVER),
         ("glass.png", Image.new("RGBA", (8, 8), (200, 100, 0, 128)), {"channels": 4}, [200, 100, 0, 128], None),
         ("solid.png", Image.new("RGB", (8, 8), (1, 2, 3)), {"channels": 4}, [1, 2, 3, 255], None),
-        ("a.gif", Image.new("RGB", (8, 8), "red"), {"save": ANIMATED}, [255, 0, 0], "animated or of several"),
+        ("a.gif", Image.new("RGB", (8, 8), "red"), {"save": ANIMATED}, [255, 0, 0], "animated or with several"),
         ("dot.png", Image.new("RGB", (1, 1), (1, 2, 3)), {}, [1, 2, 3], "smaller than image_size, enlarged"),
     ],
 )
@@ -138,9 +138,9 @@ def test_empty_folders_and_too_few_pictures(folder, caplog):
     with pytest.raises(RefusedInput, match=re.escape(f"1 of 3 class folders contain no images, such as {root}")):
         data()
     kept = data(on_error="skip")
-    assert f"such as {root / 'empty'}; left out" in caplog.text
+    assert f"such as {root / 'empty'}; these are left out" in caplog.text
     assert (kept.classes, kept.num_classes, kept.dataset.labels.tolist()) == (["cats", "dogs"], 2, [0, 1])
-    with pytest.raises(RefusedInput, match="the data has 2 images, one step needs 3"):
+    with pytest.raises(RefusedInput, match="the data has 2 images, but one step needs 3"):
         data(on_error="skip", batch_size=3).setup("fit")
     with pytest.raises(RefusedInput, match=r"empty contains no images \(.jpg"):
         Folder(str(root / "empty"))

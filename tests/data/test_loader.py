@@ -108,10 +108,10 @@ def test_no_image_of_a_class_comes_again_before_all_others_of_it():
 
 def test_different_data_and_too_few_images_are_refused():
     for name, value in {"num_images": 20, "seed": 1, "flip": True, "window": 3, "class_weights": "1.0"}.items():
-        with pytest.raises(RefusedInput, match=f"trained on data with {name}={value}, this run has"):
+        with pytest.raises(RefusedInput, match=f"trained on data with {name}={value}, but this run has"):
             loader().load_state_dict(loader().state_dict() | {name: value})
     with pytest.raises(
-        RefusedInput, match=r"has 25 images, one step needs 52 \(batch_size 13 x 2 .*batch_size=6 or less"
+        RefusedInput, match=r"has 25 images, but one step needs 52 \(batch_size 13 x 2 .*batch_size=6 or less"
     ):
         StepSampler(25, 13, 2, 0, 2, 0)
     assert len(StepSampler(25, 6, 2, 0, 2, 0)) == 1

@@ -93,7 +93,9 @@ def test_optimizers_are_written_with_their_own_networks_alone(trained, tmp_path)
     save_networks(new, folder)
     assert not (folder / TRAINING).exists(), "those of the networks before"
     (folder / TRAINING).write_bytes(training)
-    with pytest.raises(RefusedInput, match=r"training\.pt does not belong to the networks beside it, of iteration 4"):
+    with pytest.raises(
+        RefusedInput, match=r"training\.pt does not belong to the networks in its folder, .* iteration 4"
+    ):
         load(folder)
 
 
@@ -109,7 +111,7 @@ def test_the_hub_delivers_it(trained, tmp_path, monkeypatch):
     (repository / "refs" / "main").write_text(commit)
     assert torch.equal(images(load("hf://somebody/digits")), images(module))
     assert read_checkpoint("hf://somebody/digits")["global_step"] == 3
-    with pytest.raises(RefusedInput, match="the Hub does not deliver hf://nobody/nothing"):
+    with pytest.raises(RefusedInput, match="hf://nobody/nothing cannot be downloaded from the Hub"):
         load("hf://nobody/nothing")
 
 
@@ -164,5 +166,5 @@ def test_optimizers_of_other_networks_of_the_same_iteration_are_refused(trained,
     assert read_checkpoint(tmp_path / "one")["global_step"] == 3
     assert "networks_sha256" not in read_checkpoint(tmp_path / "one")
     (tmp_path / "other" / TRAINING).rename(tmp_path / "one" / TRAINING)
-    with pytest.raises(RefusedInput, match=f"{TRAINING} does not belong to the networks beside it, of iteration 3"):
+    with pytest.raises(RefusedInput, match=f"{TRAINING} does not belong to the networks in its folder, .* iteration 3"):
         read_checkpoint(tmp_path / "one")

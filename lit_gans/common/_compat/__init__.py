@@ -1,11 +1,13 @@
-"""Private and undocumented APIs of other libraries, one module for each library.
+"""Wrappers of private and undocumented APIs of other libraries, with one module per library.
 
-Nothing else in the package touches them: `tests/test_architecture.py` fails for every other use that it can find.
+No other module of the package uses such APIs. `tests/test_architecture.py` searches the other modules, and fails for
+every use that it finds.
 
-Each entry states what is private and the upstream issue, or that none was found. Each module states the version that it
-was checked with. A newer version may break an entry: `pyproject.toml` has an upper bound only where a version is known
-to, and `.ci/versions` tests the lowest and the highest versions. The tests in `tests/common/test_compat*.py` fail once
-an entry breaks or becomes needless, and for entries without a test.
+The docstring of a wrapper names the private API and the upstream issue, or states that no issue was found. The
+docstring of a module states the library version that it was checked with. A newer version might break a wrapper.
+`pyproject.toml` contains an upper bound only if a version is known to break a wrapper, and `.ci/versions` tests the
+lowest and the highest versions. The tests in `tests/common/test_compat*.py` fail if a wrapper breaks, is no longer
+needed, or has no test.
 
-This file imports nothing, so that users of one library do not import the others.
+This file imports nothing, so that the wrappers of one library can be used without the other libraries.
 """

@@ -1,6 +1,6 @@
 """Private APIs of DeepSpeed. Checked with deepspeed 0.19.8.
 
-DeepSpeed marks few names as private: here are those that its documentation does not mention.
+DeepSpeed marks few names as private. This module also wraps the names that its documentation does not mention.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from torch import Tensor, nn
 
 
 def prepare_backward(engine: Any, loss: Tensor) -> None:
-    """Prepares an engine for backward as its forward would, which is bypassed by calling the plain network.
+    """Prepares an engine for a backward pass.
 
-    Calls `clear_backward_seen_flag`, without which stage 3 loses the gradients of earlier microbatches, and
-    `_backward_prologue`, without which the timers of `wall_clock_breakdown` fail. Hooks on the outputs of the engine's
-    forward call them since https://github.com/deepspeedai/DeepSpeed/pull/7665, with no public call.
+    The engine's own forward pass would do this, but the strategy calls the plain network instead. This function calls
+    `clear_backward_seen_flag`, without which stage 3 loses the gradients of previous microbatches. It also calls
+    `_backward_prologue`, without which the timers of `wall_clock_breakdown` fail. Since
+    https://github.com/deepspeedai/DeepSpeed/pull/7665, hooks on the outputs of the engine's forward pass call both
+    methods. There is no public function.
     """
     engine.optimizer.clear_backward_seen_flag()
     loss.register_hook(lambda _: engine._backward_prologue())
 
 
 def backward_into(engines: list[Any], loss: Tensor, inputs: list[nn.Parameter], stage: int, retain_graph: bool) -> None:
-    """Runs a backward that gives gradients to some parameters only, those of several engines, which `engine.backward`
-    cannot.
+    """Runs a backward pass that computes gradients only for the given parameters, which can belong to several engines.
 
-    From stage 1 on, `prepare_backward` lets each engine finish it; `_backward_epilogue` does so under stage 0, where
-    DeepSpeed refuses a backward other than the engine's: https://github.com/deepspeedai/DeepSpeed/pull/7665.
+    `engine.backward` does not support this. From stage 1 on, `prepare_backward` ensures that each engine finishes the
+    backward pass. In stage 0, DeepSpeed does not support backward passes other than the engine's
+    (https://github.com/deepspeedai/DeepSpeed/pull/7665), so that this function calls `_backward_epilogue`.
     """
     loss.backward(inputs=inputs, retain_graph=retain_graph)
     for engine in engines if not stage else ():
@@ -36,12 +38,12 @@ def backward_into(engines: list[Any], loss: Tensor, inputs: list[nn.Parameter], 
 
 
 def flat_groups(engine: Any, stage: int) -> list[tuple[list[nn.Parameter], Tensor]]:
-    """Returns the groups of parameters that ZeRO flattened, each with this rank's flat shard.
+    """Returns the groups of parameters that ZeRO has flattened, and this rank's flat shard of each group.
 
-    From the attributes `bit16_groups` and `single_partition_of_fp32_groups`, under stage 3 `fp16_groups` and
-    `fp32_partitioned_groups_flat`. The public functions access the state of one parameter at a time, and only once
-    there is one (https://github.com/deepspeedai/DeepSpeed/issues/6506); a torch optimizer's state belongs to the flat
-    shard.
+    Reads the attributes `bit16_groups` and `single_partition_of_fp32_groups`, or in stage 3 `fp16_groups` and
+    `fp32_partitioned_groups_flat`. The public functions access the optimizer state of a single parameter, and only if
+    the state exists already (https://github.com/deepspeedai/DeepSpeed/issues/6506). The state of a torch optimizer,
+    however, belongs to the flat shard.
     """
     zero = engine.optimizer
     if stage == 3:
@@ -50,10 +52,10 @@ def flat_groups(engine: Any, stage: int) -> list[tuple[list[nn.Parameter], Tenso
 
 
 def stored_gradients(engine: Any, stage: int) -> list[Tensor]:
-    """Returns the gradients that ZeRO stores on this rank in addition to those of the parameters.
+    """Returns the gradients that ZeRO stores on this rank in addition to the `grad` of the parameters.
 
-    From the attributes `averaged_gradients` and `all_grad_tensors`, under stage 3 `grad_partitions_flat_buffer`. The
-    public `safe_get_full_grad` gathers copies: https://github.com/deepspeedai/DeepSpeed/issues/7644.
+    Reads the attributes `averaged_gradients` and `all_grad_tensors`, or in stage 3 `grad_partitions_flat_buffer`. The
+    public `safe_get_full_grad` gathers copies instead: https://github.com/deepspeedai/DeepSpeed/issues/7644.
     """
     zero = engine.optimizer
     if stage == 3:
@@ -63,72 +65,75 @@ def stored_gradients(engine: Any, stage: int) -> list[Tensor]:
 
 
 def clear_gradients(engine: Any, set_to_none: bool) -> None:
-    """Clears the gradients of an engine's parameters, by `zero_grad` of its optimizer.
+    """Clears the gradients of an engine's parameters, with the method `zero_grad` of its optimizer.
 
-    The public `engine.zero_grad` has no `set_to_none`. No issue found.
+    The public `engine.zero_grad` has no argument `set_to_none`. No issue found.
     """
     engine.optimizer.zero_grad(set_to_none)
 
 
 def read_parameters(engine: Any) -> None:
-    """Copies changed parameters to the shards that stages 1 and 2 step, by `refresh_fp32_params` of their optimizer.
+    """Copies changed parameters to the flat fp32 shards that the optimizers of stages 1 and 2 update.
 
-    It is not documented, and a step would otherwise undo changes. No issue found.
+    Otherwise, the next optimizer step would undo the changes. Calls the undocumented method `refresh_fp32_params` of
+    the optimizer. No issue found.
     """
     engine.optimizer.refresh_fp32_params()
 
 
 def link_optimizer_states(engine: Any) -> None:
-    """Lets stages 1 and 2 find the optimizer states of each parameter, as after a first step.
+    """Links each parameter to its optimizer state in stages 1 and 2, as DeepSpeed does after the first step.
 
-    Calls `_lazy_init_hp_params_optimizer_state`, which is otherwise called after the first step
-    (https://github.com/deepspeedai/DeepSpeed/pull/5104): states cannot be loaded before it.
+    Without these links, optimizer states cannot be loaded before the first step. Calls the method
+    `_lazy_init_hp_params_optimizer_state` of the optimizer (https://github.com/deepspeedai/DeepSpeed/pull/5104).
     """
     engine.optimizer._lazy_init_hp_params_optimizer_state()
 
 
 def zero3_shard(parameter: nn.Parameter) -> Tensor:
-    """Returns this rank's flat shard of a parameter under stage 3, from `ds_tensor`; those of the last ranks end with
-    padding, which is never initialized.
+    """Returns this rank's flat shard of a parameter in stage 3, from `ds_tensor`.
 
-    The public `safe_get_local_fp32_param`, of https://github.com/deepspeedai/DeepSpeed/pull/4681, returns None for a
-    frozen parameter, and GANs freeze their networks in turn.
+    The shards of the last ranks can end with padding, which is never initialized. The public function
+    `safe_get_local_fp32_param` (https://github.com/deepspeedai/DeepSpeed/pull/4681) returns None for frozen parameters,
+    but GANs freeze their networks alternately.
     """
     return parameter.ds_tensor  # type: ignore[attr-defined]
 
 
 def zero3_shape(parameter: nn.Parameter) -> torch.Size:
-    """Returns the full shape of a parameter under stage 3, from `ds_shape`; its own is empty while it is sharded.
+    """Returns the full shape of a parameter in stage 3, from `ds_shape`.
 
-    There is no public API (https://github.com/deepspeedai/DeepSpeedExamples/issues/659 shows the empty shape).
+    While a parameter is sharded, its attribute `shape` is empty
+    (https://github.com/deepspeedai/DeepSpeedExamples/issues/659). There is no public API.
     """
     return parameter.ds_shape  # type: ignore[attr-defined]
 
 
 def forbid_compiled_operations(deepspeed: Any) -> None:
-    """Prevents DeepSpeed from compiling operations: none is in `deepspeed.ops.__compatible_ops__`.
+    """Prevents DeepSpeed from compiling operations, by clearing `deepspeed.ops.__compatible_ops__`.
 
-    On a CPU, the ranks would compile one for communication at the start, and wait forever if such a compilation had
-    been killed before. There is no setting; https://github.com/huggingface/transformers/issues/12715 reports such
-    waiting.
+    On a CPU, the ranks would otherwise compile a communication operation at startup. If such a compilation was killed
+    before, they would wait forever, as https://github.com/huggingface/transformers/issues/12715 reports. There is no
+    public setting.
     """
-    deepspeed.ops.__compatible_ops__ = defaultdict(bool)  # earlier versions ask for some without `get`
+    deepspeed.ops.__compatible_ops__ = defaultdict(bool)  # a defaultdict, because earlier versions do not use `get`
 
 
 def stays_gathered(parameter: nn.Parameter) -> bool:
-    """Returns whether stage 3 never frees a parameter, because it is small, from `ds_persist`. No issue found."""
+    """Returns whether a parameter is so small that stage 3 never frees it. Reads `ds_persist`. No issue found."""
     return parameter.ds_persist  # type: ignore[attr-defined]
 
 
 def gather_small(engine: Any) -> None:
-    """Gathers the small parameters of stage 3, which it never frees after its first step, by `persistent_parameters`.
+    """Gathers the small parameters of stage 3, which are listed in `persistent_parameters`.
 
-    Before, it frees what a forward has gathered, and never gathers what is computed with without one. No issue found.
+    Stage 3 does not free these parameters after its first step. Before the first step, it frees them after each forward
+    pass, and does not gather them for computations outside of a forward pass. No issue found.
     """
     if small := engine.optimizer.persistent_parameters:
         small[0].all_gather(small)
 
 
 def zero3_free(parameter: nn.Parameter) -> None:
-    """Frees the gathered tensor of a parameter under stage 3, by its method `partition`. No issue found."""
+    """Frees the gathered tensor of a parameter in stage 3, with its method `partition`. No issue found."""
     parameter.partition()  # type: ignore[attr-defined]

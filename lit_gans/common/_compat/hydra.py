@@ -14,13 +14,13 @@ from hydra.core.global_hydra import GlobalHydra
 
 
 def run_hydra(arguments: Sequence[str], job: Callable[[Any], Any], config_module: str, config_name: str) -> None:
-    """Runs a job like `hydra.main`, but with given command-line arguments, and raises all errors.
+    """Runs a job like `hydra.main`, but takes the command-line arguments as a parameter, and raises all errors.
 
-    Does what `hydra._internal.utils._run_hydra` does, without `Hydra.get_mode`, which composes the configuration a
-    first time: the command line alone asks for a sweep. The public `hydra.main` reads `sys.argv`
-    (https://github.com/hydra-ecosystem/hydra/issues/2459 asks for arguments), prints errors and exits unless
-    `HYDRA_FULL_ERROR` is set. The public `hydra.compose` does not support sweepers, launchers, `--cfg`, `--info` and
-    shell completion.
+    This function is equivalent to `hydra._internal.utils._run_hydra`, except that it does not call `Hydra.get_mode`.
+    That method would compose the configuration an additional time, but only the command line can request a sweep. The
+    public `hydra.main` always reads `sys.argv` (https://github.com/hydra-ecosystem/hydra/issues/2459 requests an
+    argument). It also prints errors and exits, unless `HYDRA_FULL_ERROR` is set. The public `hydra.compose` does not
+    support sweepers, launchers, `--cfg`, `--info` and shell completion.
     """
     version.setbase("1.3")
     parser = get_args_parser()

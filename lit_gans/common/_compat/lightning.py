@@ -22,11 +22,11 @@ from lit_gans.common.lightning import (
 
 
 class CommandLauncher(launchers._SubprocessScriptLauncher):
-    """Lightning's launcher of further processes, with a custom command.
+    """Launcher that starts the processes of the other ranks with a custom command.
 
-    Overrides `_SubprocessScriptLauncher._call_children_scripts`, which runs `sys.argv` again: that loses the sweep of
-    Hydra and does not work in a notebook. A method for the command was proposed
-    in https://github.com/Lightning-AI/pytorch-lightning/pull/11617 and is not in Lightning.
+    Overrides `_SubprocessScriptLauncher._call_children_scripts`. This method runs `sys.argv` again, which loses the
+    overrides of a Hydra sweep and does not work in a notebook. A method that returns the command was proposed in
+    https://github.com/Lightning-AI/pytorch-lightning/pull/11617, but is not in Lightning.
     """
 
     def __init__(self, launcher: launchers._SubprocessScriptLauncher, command: Sequence[str]) -> None:
@@ -48,46 +48,49 @@ class CommandLauncher(launchers._SubprocessScriptLauncher):
 
 
 def start_others_with(trainer: Trainer, command: Sequence[str]) -> None:
-    """Makes a trainer start further processes, if any, with `command`: replaces `Strategy._launcher`.
+    """Configures a trainer to start the processes of the other ranks, if there are any, with `command`.
 
-    A strategy creates its launcher itself; see `CommandLauncher` for the issue.
+    Replaces `Strategy._launcher`, because a strategy creates its own launcher. For the issue, see `CommandLauncher`.
     """
     if isinstance(trainer.strategy.launcher, launchers._SubprocessScriptLauncher):
         trainer.strategy._launcher = CommandLauncher(trainer.strategy.launcher, command)
 
 
 def children(launcher: object) -> list[subprocess.Popen]:
-    """Returns the processes that Lightning started, from `_SubprocessScriptLauncher.procs`.
+    """Returns the processes that Lightning has started, from `_SubprocessScriptLauncher.procs`.
 
-    The launcher's `kill` does not wait for them, so that they may stay behind as zombies:
+    The method `kill` of the launcher does not wait for the processes, so that they can remain as zombies:
     https://github.com/Lightning-AI/pytorch-lightning/issues/17248.
     """
     return list(launcher.procs) if isinstance(launcher, launchers._SubprocessScriptLauncher) else []
 
 
 def use_by_default(strategy: Strategy, checkpoint_io: CheckpointIO) -> None:
-    """Makes a strategy read and write checkpoints with a plugin, unless the user chose one: `Strategy._checkpoint_io`.
+    """Sets the checkpoint plugin of a strategy, unless the user has set one.
 
-    The public property `checkpoint_io` returns Lightning's default as if it had been chosen; a plugin that the
-    constructor of a strategy passes on is refused beside one of the user. No issue found.
+    Reads `Strategy._checkpoint_io`, because the public property `checkpoint_io` returns the default plugin of Lightning
+    if the user has set none. A plugin in the constructor of a strategy would raise an error if the user sets a plugin,
+    too. No issue found.
     """
     if strategy._checkpoint_io is None:
         strategy.checkpoint_io = checkpoint_io
 
 
 def process_group_backend(strategy: DDPStrategy) -> str:
-    """Returns the backend that Lightning will choose, from `_get_process_group_backend`.
+    """Returns the backend that Lightning will use for the process group, from `_get_process_group_backend`.
 
-    Unless the user has chosen one, the public property `process_group_backend`
-    (https://github.com/Lightning-AI/pytorch-lightning/pull/11745) is None until the group exists. No issue found.
+    Unless the user has set a backend, the public property `process_group_backend`
+    (https://github.com/Lightning-AI/pytorch-lightning/pull/11745) is None until the process group exists. No issue
+    found.
     """
     return strategy._get_process_group_backend()
 
 
 def finds_unused_parameters(strategy: DDPStrategy) -> bool:
-    """Returns whether Lightning's DDP supports frozen networks, from `DDPStrategy._ddp_kwargs`.
+    """Returns whether DDP searches for unused parameters, which frozen networks require.
 
-    There is no public API: the strategy keeps the arguments of DistributedDataParallel for itself. No issue found.
+    Reads `DDPStrategy._ddp_kwargs`, because there is no public API for the arguments that the strategy passes to
+    DistributedDataParallel. No issue found.
     """
     return bool(strategy._ddp_kwargs.get("find_unused_parameters"))
 
@@ -95,25 +98,25 @@ def finds_unused_parameters(strategy: DDPStrategy) -> bool:
 def synchronizes_batch_norm(strategy: DDPStrategy) -> bool:
     """Returns whether the trainer has `sync_batchnorm=True`, from the plugin `_layer_sync` of its strategy.
 
-    There is no public API: the trainer hands its argument on
+    There is no public API, because the trainer only passes this argument on
     (https://github.com/Lightning-AI/pytorch-lightning/pull/11754). No issue found.
     """
     return strategy._layer_sync is not None
 
 
 def cluster_environment(trainer: Trainer) -> ClusterEnvironment | None:
-    """Returns the environment that started the processes, from `Trainer._accelerator_connector`.
+    """Returns the cluster environment that started the processes, from `Trainer._accelerator_connector`.
 
-    Only strategies of several processes have a public attribute for it. No issue found.
+    Only strategies for several processes have a public attribute for the environment. No issue found.
     """
     return trainer._accelerator_connector.cluster_environment
 
 
 def row_of_iteration(trainer: Trainer) -> tuple[int, dict[str, Any]] | None:
-    """Returns the step and the values that Lightning hands to loggers after this iteration, or None if it hands none.
+    """Returns the step and the values that Lightning passes to the loggers after this iteration, or None.
 
-    Reads `Trainer._logger_connector` and `_batches_that_stepped`. Loggers receive them only after the last hook of the
-    iteration, and thus after checkpoints that callbacks write:
+    Reads `Trainer._logger_connector` and `_batches_that_stepped`. The loggers receive the values only after the last
+    hook of the iteration, and therefore after callbacks have written checkpoints:
     https://github.com/Lightning-AI/pytorch-lightning/blob/2.6.6/src/lightning/pytorch/loops/training_epoch_loop.py.
     No issue found.
     """
@@ -126,19 +129,20 @@ def row_of_iteration(trainer: Trainer) -> tuple[int, dict[str, Any]] | None:
 
 
 def may_stop(trainer: Trainer) -> bool:
-    """Returns whether a training whose `should_stop` is set ends now, from `FitLoop._can_stop_early`.
+    """Returns whether training can end now that `should_stop` is set, from `FitLoop._can_stop_early`.
 
-    With `min_steps` or `min_epochs` it goes on until then. No issue found.
+    Training continues until it has reached `min_steps` and `min_epochs`. No issue found.
     """
     return trainer.fit_loop._can_stop_early
 
 
 class KeepsGivenSettings:
-    """Base class, before `LightningCLI`, of one that trains a model with the settings of its command.
+    """Mixin for subclasses of `LightningCLI` that keeps the settings of the command line when a run is resumed.
 
-    Replaces `_parse_ckpt_path`, which reads the checkpoint of `--ckpt_path` and sets its settings instead, and refuses
-    them where the checkpoint does not name its class in Lightning's way; modules of this package compare them when they
-    are resumed. A hook is asked for in https://github.com/Lightning-AI/pytorch-lightning/issues/21255.
+    It must precede `LightningCLI` in the base classes. It disables `_parse_ckpt_path`, which overwrites the settings
+    with the settings in the checkpoint of `--ckpt_path`. That method also raises an error if the checkpoint does not
+    name the model class in Lightning's format. The modules of this package compare the settings themselves when a run
+    is resumed. A hook is requested in https://github.com/Lightning-AI/pytorch-lightning/issues/21255.
     """
 
     def _parse_ckpt_path(self) -> None:
@@ -148,16 +152,17 @@ class KeepsGivenSettings:
 def batch_index(trainer: Trainer) -> int:
     """Returns the index of the current training batch, counted over all epochs, from `Trainer.fit_loop`.
 
-    The loops are protected since https://github.com/Lightning-AI/pytorch-lightning/pull/16445; the public `global_step`
-    counts the steps of all optimizers.
+    The loops are protected since https://github.com/Lightning-AI/pytorch-lightning/pull/16445. The public `global_step`
+    cannot be used, because it counts the steps of all optimizers.
     """
     return trainer.fit_loop.total_batch_idx
 
 
 def count_step(trainer: Trainer) -> None:
-    """Adds 1 to `Trainer.global_step` under manual optimization, which is `optim_step_progress` of a loop.
+    """Adds 1 to `Trainer.global_step` in manual optimization.
 
-    There is no public API (https://github.com/Lightning-AI/pytorch-lightning/issues/17958).
+    The value is stored in `optim_step_progress` of the manual optimization loop. There is no public API
+    (https://github.com/Lightning-AI/pytorch-lightning/issues/17958).
     """
     steps = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
     steps.increment_ready()
@@ -165,16 +170,16 @@ def count_step(trainer: Trainer) -> None:
 
 
 def set_steps(trainer: Trainer, number: int) -> None:
-    """Sets `Trainer.global_step` under manual optimization; see `count_step`."""
+    """Sets `Trainer.global_step` in manual optimization; see `count_step`."""
     total = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total
     total.ready = total.completed = number
 
 
 def publish_values(trainer: Trainer, values: Mapping[str, Any], shown: Mapping[str, Any]) -> None:
-    """Adds values to `Trainer.callback_metrics` and `logged_metrics`, and `shown` to `progress_bar_metrics`.
+    """Adds `values` to `Trainer.callback_metrics` and `logged_metrics`, and `shown` to `progress_bar_metrics`.
 
-    The properties return the dictionaries that the trainer keeps, which is not documented. `self.log` is not allowed in
-    every hook. No issue found.
+    This relies on the undocumented fact that these properties return the trainer's own dictionaries. `self.log` cannot
+    be used in all hooks. No issue found.
     """
     trainer.callback_metrics.update(values)
     trainer.logged_metrics.update(values)
@@ -182,20 +187,20 @@ def publish_values(trainer: Trainer, values: Mapping[str, Any], shown: Mapping[s
 
 
 def run_hooks_before_step(plugin: Precision, model: LightningModule, optimizer: torch.optim.Optimizer) -> None:
-    """Runs the hooks `on_before_optimizer_step`, and clips as the Trainer's arguments ask, by
-    `Precision._after_closure`.
+    """Runs the hooks `on_before_optimizer_step`, and clips gradients according to the arguments of the Trainer.
 
-    A plugin that overrides `optimizer_step` has no public way to run them. No issue found.
+    Calls `Precision._after_closure`, because a plugin that overrides `optimizer_step` has no public function for this.
+    No issue found.
     """
     plugin._after_closure(model, optimizer)
 
 
 def begin_epoch_after_resume(trainer: Trainer) -> None:
-    """Counts the epoch that a run begins with if its checkpoint was saved after the last batch of the epoch before.
+    """Counts the first epoch of a resumed run if its checkpoint was saved after the last batch of the previous epoch.
 
-    Lightning then closes the old epoch, but does not count the new one as begun (`FitLoop.on_advance_start`). All later
-    checkpoints of that run have one epoch too few, and a run that resumes from one of them would begin its epoch anew,
-    on images that it has already seen. No issue found.
+    In this case, Lightning completes the previous epoch, but does not count the new epoch as started
+    (`FitLoop.on_advance_start`). All later checkpoints of the run would then count one epoch too few. A run that
+    resumes from one of them would restart its epoch, with images that were already used for training. No issue found.
     """
     loop = trainer.fit_loop
     progress, end = loop.epoch_progress, trainer.max_epochs
@@ -206,11 +211,12 @@ def begin_epoch_after_resume(trainer: Trainer) -> None:
 
 
 def reopen_epoch(checkpoint: dict[str, Any]) -> None:
-    """Lets a run that resumes from a checkpoint, saved when a fit had ended, continue where that fit ended.
+    """Changes a checkpoint that was saved at the end of `fit`, so that a resumed run continues exactly there.
 
-    Lightning then counts the last epoch as completed, even if the fit ended in the middle of it: the resumed run would
-    leave out the rest of the epoch or, after its last batch, see another one. The counters become those of the hook
-    `on_train_batch_end` of the last batch. No issue found.
+    At the end of `fit`, Lightning counts the last epoch as completed, even if `fit` ended in the middle of the epoch.
+    A resumed run would skip the rest of the epoch or, if `fit` ended at its last batch, use a different next epoch.
+    This function resets the counters to their values in the hook `on_train_batch_end` of the last batch. No issue
+    found.
     """
     fit_loop = checkpoint["loops"]["fit_loop"]
     epochs, batches = fit_loop["epoch_progress"], fit_loop["epoch_loop.batch_progress"]

@@ -23,18 +23,18 @@ try:  # public since https://github.com/pytorch/pytorch/pull/193607
 except ImportError:
     _copy, _lerp, _norm = torch._foreach_copy_, torch._foreach_lerp_, torch._foreach_norm
 
-# The base class of the norms with running statistics. No issue found: torch documents the norms one by one.
+# Base class of all norm layers with running statistics. torch documents only the individual layers. No issue found.
 NormBase = batchnorm._NormBase
 
-# The class to see every operator with. No issue found.
+# Base class for modes that intercept all operators. No issue found.
 TorchDispatchMode = _python_dispatch.TorchDispatchMode
 
-# Traverses the outputs of a module of any structure. A public `torch.utils.pytree` is proposed in
+# Returns the leaves of nested module outputs of any structure. A public `torch.utils.pytree` is proposed in
 # https://github.com/pytorch/pytorch/pull/175082.
 tree_leaves = _pytree.tree_leaves
 
-# DistributedDataParallel's argument that stops it from broadcasting buffers before each forward. Not private, but
-# renamed by https://github.com/pytorch/pytorch/pull/178054: newer versions warn about the old name.
+# Argument of DistributedDataParallel that disables the broadcast of buffers before each forward pass. It is public, but
+# https://github.com/pytorch/pytorch/pull/178054 renamed it, and newer versions warn about the old name.
 _BUFFERS = (
     "forward_sync_buffers"
     if "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
@@ -46,35 +46,36 @@ WITHOUT_BUFFER_SYNC = {_BUFFERS: False}
 def process_groups() -> list[ProcessGroup]:
     """Returns all process groups of this process, from `distributed_c10d._world`.
 
-    There is no public API, and no issue asks for a list; even that of the default group is missing
-    (https://github.com/pytorch/pytorch/issues/84468).
+    There is no public API, not even for the default group (https://github.com/pytorch/pytorch/issues/84468). No issue
+    that requests a list of all groups was found.
     """
     return list(distributed_c10d._world.pg_map)
 
 
 def default_store() -> Store:
-    """Returns the store that the ranks of this training share, from `distributed_c10d._get_default_store`.
+    """Returns the key-value store that all ranks share, from `distributed_c10d._get_default_store`.
 
-    No public API, since `init_process_group` returns nothing. No issue found.
+    There is no public API, because `init_process_group` returns nothing. No issue found.
     """
     return distributed_c10d._get_default_store()
 
 
 def set_timeout(group: ProcessGroup, timeout: timedelta) -> None:
-    """Sets the timeout of a group's collectives.
+    """Sets the timeout for the collectives of a process group.
 
-    Older versions have only `distributed_c10d._set_pg_timeout`; `torch.distributed.set_timeout` came with
-    https://github.com/pytorch/pytorch/pull/187387.
+    Older versions have only the private `distributed_c10d._set_pg_timeout`. The public `torch.distributed.set_timeout`
+    was added in https://github.com/pytorch/pytorch/pull/187387.
     """
     public = vars(distributed_c10d).get("set_timeout")
     (public or distributed_c10d._set_pg_timeout)(timeout, group)
 
 
 def reduces_all(replica: DistributedDataParallel) -> bool:
-    """Returns whether the last backward reached all or none of the parameters of a replica, so that none of them waits
-    to be reduced, from `DistributedDataParallel._check_reducer_finalized`.
+    """Returns whether no gradient of a DDP replica is still waiting to be reduced.
 
-    torch itself says so only in the backward that follows. No issue found.
+    This holds if the last backward pass computed gradients for all parameters of the replica or for none of them. Calls
+    `DistributedDataParallel._check_reducer_finalized`. torch itself reports the problem only in the next backward pass.
+    No issue found.
     """
     try:
         replica._check_reducer_finalized()
@@ -84,95 +85,100 @@ def reduces_all(replica: DistributedDataParallel) -> bool:
 
 
 def copy_all(targets: Sequence[Tensor], sources: Iterable[Tensor]) -> None:
-    """Copies tensors in one kernel on CUDA: `torch.foreach.copy_`, in older versions `torch._foreach_copy_`.
+    """Copies tensors with a single CUDA kernel: `torch.foreach.copy_`, or `torch._foreach_copy_` in older versions.
 
-    Public since https://github.com/pytorch/pytorch/pull/193607.
+    The function is public since https://github.com/pytorch/pytorch/pull/193607.
     """
     if targets:
         _copy(list(targets), list(sources))
 
 
 def lerp_all(targets: Sequence[Tensor], sources: Sequence[Tensor], weight: float) -> None:
-    """Interpolates tensors in one kernel on CUDA: `torch.foreach.lerp_`, in older versions `torch._foreach_lerp_`.
+    """Interpolates tensors with a single CUDA kernel.
 
-    Public since https://github.com/pytorch/pytorch/pull/193607.
+    Calls `torch.foreach.lerp_`, or `torch._foreach_lerp_` in older versions. The function is public since
+    https://github.com/pytorch/pytorch/pull/193607.
     """
     _lerp(list(targets), list(sources), weight)
 
 
 def norm_all(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Returns the Euclidean norm of each tensor, in few kernels on CUDA: `torch.foreach.norm`, in older versions
-    `torch._foreach_norm`.
+    """Returns the Euclidean norm of each tensor, with few CUDA kernels.
 
-    Public since https://github.com/pytorch/pytorch/pull/193607.
+    Calls `torch.foreach.norm`, or `torch._foreach_norm` in older versions. The function is public since
+    https://github.com/pytorch/pytorch/pull/193607.
     """
     return _norm(list(tensors)) if tensors else ()
 
 
 def scale_of(scaler: torch.amp.GradScaler) -> Tensor | None:
-    """Returns the scale of a gradient scaler on its device, from `GradScaler._scale`; None before its first use.
+    """Returns the scale of a gradient scaler as a tensor on its device, or None before the first use of the scaler.
 
-    The public `get_scale` waits for the device. No issue found.
+    Reads `GradScaler._scale`, because the public `get_scale` synchronizes with the device. No issue found.
     """
     return scaler._scale
 
 
 def version_of(tensor: Tensor) -> int:
-    """Returns how many times a tensor, or one that shares its memory, was changed in place, from `Tensor._version`.
+    """Returns how often a tensor, or a tensor that shares its memory, was modified in place, from `Tensor._version`.
 
-    torch documents the counter in its notes on autograd mechanics, but has no public name for it. No issue found.
+    torch documents this counter in its notes on autograd mechanics, but has no public name for it. No issue found.
     """
     return tensor._version
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """Returns whether `module.compile()` was called, from `nn.Module._compiled_call_impl`.
+    """Returns whether a module was compiled in place by `module.compile()`, from `nn.Module._compiled_call_impl`.
 
-    A module that is compiled in place does not say so: `torch._dynamo.OptimizedModule` is the class of a wrapper, which
-    `torch.compile(module)` returns. No issue found.
+    There is no public API for this case. Only the wrapper that `torch.compile(module)` returns has a class of its own,
+    `torch._dynamo.OptimizedModule`. No issue found.
     """
     return module._compiled_call_impl is not None
 
 
-# What FSDP2 does around the forward of a module that it shards, from `FSDPModule._get_fsdp_state()`. The public
-# `register_fsdp_forward_method` does it around a method that is known before.
+# The following functions run the steps that FSDP2 runs before and after the forward pass of a sharded module. They use
+# `FSDPModule._get_fsdp_state()`. The public `register_fsdp_forward_method` requires the name of a method in advance.
 
 
 def begin_forward(sharded: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Gathers a sharded module for a forward, and returns its arguments. No issue found."""
+    """Gathers the parameters of a sharded module before a forward pass, and returns its arguments. No issue found."""
     return sharded._get_fsdp_state()._pre_forward(sharded, args, kwargs)
 
 
 def end_forward(sharded: Any, args: Any, outputs: Any) -> Any:
-    """Frees a sharded module after a forward, and returns its outputs, whose backward gathers it. No issue found."""
+    """Frees the parameters of a sharded module after a forward pass, and returns the outputs.
+
+    The backward pass of the outputs gathers the parameters again. No issue found.
+    """
     return sharded._get_fsdp_state()._post_forward(sharded, args, outputs)
 
 
 def is_computing(sharded: Any) -> bool:
-    """Returns whether a forward of a sharded module is running. No issue found."""
+    """Returns whether a forward pass of a sharded module is running. No issue found."""
     return sharded._get_fsdp_state()._training_state.name == "FORWARD"
 
 
 def begin_backward(sharded: Any) -> Callable[[Tensor], Tensor]:
-    """Returns the hook of an output's gradient that gathers a sharded module, and reduces its gradients at the end.
+    """Returns a gradient hook for the outputs of a sharded module.
 
+    The hook gathers the parameters for the backward pass, and schedules the reduction of their gradients at its end.
     No issue found.
     """
     return sharded._get_fsdp_state()._pre_backward
 
 
 def global_module_hooks() -> dict[str, Any]:
-    """Returns the hooks of all modules, such as those of `torch.nn.modules.module.register_module_forward_hook`, from
-    its variables `_global_...`.
+    """Returns the global module hooks, which `torch.nn.modules.module.register_module_forward_hook` and others add.
 
-    The public functions only add a hook. No issue found.
+    Reads the variables `_global_...` of that Python module, because the public functions can only add hooks.
+    No issue found.
     """
-    found = {name: value for name, value in vars(module_file).items() if name.startswith("_global_")}
-    return {name: dict(value) if isinstance(value, dict) else value for name, value in found.items()}
+    hooks = {name: value for name, value in vars(module_file).items() if name.startswith("_global_")}
+    return {name: dict(value) if isinstance(value, dict) else value for name, value in hooks.items()}
 
 
 def set_global_module_hooks(hooks: dict[str, Any]) -> None:
-    """Replaces the hooks of all modules in place; see `global_module_hooks`."""
+    """Replaces the global module hooks in place; see `global_module_hooks`."""
     for name, value in hooks.items():
         if isinstance(value, dict):
             current = getattr(module_file, name)
@@ -183,8 +189,8 @@ def set_global_module_hooks(hooks: dict[str, Any]) -> None:
 
 
 def print_options() -> dict[str, Any]:
-    """Returns the arguments of `torch.set_printoptions` that are set, from `torch._tensor_str.PRINT_OPTS`.
+    """Returns the current settings of `torch.set_printoptions`, from `torch._tensor_str.PRINT_OPTS`.
 
-    torch has no public name for them. No issue found.
+    torch has no public function that returns them. No issue found.
     """
     return asdict(_tensor_str.PRINT_OPTS)

@@ -1,1 +1,1 @@
-"""Packed images: all images, decoded and resized once, in a single memory-mapped file."""
+"""Packed images: all images of a source, decoded and resized once, and stored in a single memory-mapped file."""

@@ -1,8 +1,8 @@
-"""Packed images: all images of a source, decoded and resized once, in a folder of two files.
+"""File format of packed images: all images of a source, decoded and resized once, in a folder with two files.
 
-`images.npy` holds the images (n, c, h, w), uint8 or float32, which are memory-mapped. `rows.jsonl` holds a line for the
-source and one for each chunk of consecutive images: their labels, their CRC-32, and which files were skipped. Each line
-begins with the CRC-32 of its JSON text.
+`images.npy` holds the images (n, c, h, w), uint8 or float32, and is memory-mapped. The first line of `rows.jsonl`
+describes the source. Each further line describes a chunk of consecutive images: the labels and the CRC-32 of the
+images, and the files that were skipped. Every line begins with the CRC-32 of its JSON text.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ DTYPES = (np.uint8, np.float32)
 
 
 class Source:
-    """Pictures by index; must also work in forked processes.
+    """Base class of sources, which return decoded images by index. A source must also work in forked processes.
 
     Attributes:
-        labels: class of each picture; None without classes.
-        left_out: lines about files that the source leaves out itself, such as files without a class.
+        labels: class index of each image; None if there are no classes.
+        left_out: one line of text for each file that the source itself skips, such as files without a class.
     """
 
     labels: Sequence[int] | np.ndarray | None = None
@@ -43,32 +43,34 @@ class Source:
         raise NotImplementedError
 
     def name(self, index: int) -> str:
-        """Returns the name of a picture for messages: its path, or its number in a dataset."""
+        """Returns the name of an image for messages: its path, or its number in a dataset."""
         raise NotImplementedError
 
     def picture(self, index: int, notes: list[str]) -> Any:
-        """Returns a decoded picture, or anything else that the frame accepts.
+        """Returns a decoded image, or any other object that the `fit` method of the frame accepts.
 
         Args:
-            index: index of the picture.
-            notes: list to which notes for the user are appended.
+            index: index of the image.
+            notes: list to which this method appends notes for the user.
 
         Raises:
-            RefusedInput: the picture cannot be read; the message gives its name and the reason.
+            RefusedInput: the image cannot be read. The message gives its name and the reason.
         """
         raise NotImplementedError
 
     def label(self, index: int) -> int:
-        """Returns the class of a picture, 0 without classes."""
+        """Returns the class index of an image; 0 if there are no classes."""
         return 0 if self.labels is None else int(self.labels[index])
 
     def domain(self, index: int) -> str:
-        """Returns the name of the domain of a picture, in a source of several domains."""
+        """Returns the name of an image's domain if the source has several domains, otherwise an empty string."""
         return ""
 
 
 class PerProcess:
-    """Opens a resource once per process, since handles of databases and streams must not be shared with forks.
+    """Opens a resource once per process.
+
+    Forked processes must not share handles of databases and streams.
 
     Args:
         opens: picklable function that opens the resource.
@@ -88,22 +90,22 @@ class PerProcess:
 
 
 class DamagedPacked(RefusedInput):
-    """Packed images that are not as they were written; packing again replaces them."""
+    """Raised if packed images are damaged or incomplete. Packing them again replaces them."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"{path} is damaged or incomplete: delete it, and it is packed again.")
+        super().__init__(f"{path} is damaged or incomplete: delete it, so that the images are packed again.")
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Opened packed images.
+    """Packed images that have been opened for reading.
 
     Args:
         path: path of the folder.
-        images: memory-mapped images; pages are read on first access.
-        labels: class of each image.
-        about: source, skipped files, how often there was something to note about a file, and the lowest and the
-            highest value of each kind of file, as shares of its range.
+        images: memory-mapped images. A memory page is read on first access.
+        labels: class index of each image.
+        about: description of the source, the skipped files, and the number of files for each note. Also contains the
+            lowest and the highest value in each kind of file, as fractions of the value range.
         chunks: number of images and CRC-32 of each chunk.
     """
 
@@ -114,10 +116,10 @@ class Packed:
     chunks: list[tuple[int, int]]
 
     def verify(self) -> None:
-        """Reads all images and compares their checksums.
+        """Reads all images and verifies their checksums.
 
         Raises:
-            DamagedPacked: the images differ from those that were packed.
+            DamagedPacked: a checksum does not match.
         """
         parts = self.images.split([num for num, _ in self.chunks])
         for images, (_, checksum) in zip(parts, self.chunks, strict=True):
@@ -126,16 +128,18 @@ class Packed:
 
 
 def open_packed(path: Path) -> Packed:
-    """Opens packed images. No memory is taken before the sizes in the files agree with the files' sizes.
+    """Opens packed images.
+
+    Before any memory is allocated, the sizes that the headers declare are compared with the sizes of the files.
 
     Raises:
-        FileNotFoundError: nothing is packed there.
+        FileNotFoundError: there are no packed images at `path`.
         DamagedPacked: a file is truncated or damaged.
     """
     try:
         about, *chunks = lines_in(path / ROWS)
         labels = torch.tensor([label for chunk in chunks for label in chunk["labels"]], dtype=torch.int64)
-        # copy on write: torch needs writable memory, and the file must not change
+        # copy-on-write, because torch needs writable memory but the file must not change
         images = np.lib.format.open_memmap(path / IMAGES, mode="c")
         sizes = images.offset + images.nbytes, len(images), images.ndim, images.flags.c_contiguous
         if sizes != ((path / IMAGES).stat().st_size, len(labels), 4, True) or images.dtype not in DTYPES:
@@ -149,12 +153,12 @@ def open_packed(path: Path) -> Packed:
         return Packed(path, torch.from_numpy(images), labels, about, checksums)
     except (OSError, RefusedInput):
         raise
-    except Exception as error:  # of numpy and json, from what they were given to read
+    except Exception as error:  # numpy and json raise many types of exceptions for damaged files
         raise DamagedPacked(path) from error
 
 
 def joined_extents(parts: Iterable[dict[str, list[float]]]) -> dict[str, list[float]]:
-    """Returns the lowest and the highest value of each kind of file in all parts."""
+    """Merges the lowest and the highest values of each kind of file over all parts."""
     joined: dict[str, list[float]] = {}
     for part in parts:
         for kind, (low, high) in part.items():
@@ -164,13 +168,13 @@ def joined_extents(parts: Iterable[dict[str, list[float]]]) -> dict[str, list[fl
 
 
 def line_of(content: dict[str, Any]) -> bytes:
-    """Returns a line of `rows.jsonl`."""
+    """Encodes a line of `rows.jsonl`, with its checksum."""
     text = json.dumps(content).encode()
     return b"%08x %b\n" % (zlib.crc32(text), text)
 
 
 def lines_in(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the lines of `rows.jsonl`.
+    """Yields the decoded lines of `rows.jsonl`.
 
     Raises:
         DamagedPacked: a line is incomplete or damaged.
@@ -183,7 +187,10 @@ def lines_in(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def open_good(path: Path, verify: bool = True) -> Packed | None:
-    """Opens packed images; None if there are none, or damaged ones, which are found in all images with `verify`."""
+    """Opens packed images. Returns None if they do not exist or are damaged.
+
+    Damaged pixels are only detected if `verify` is true, which reads all images.
+    """
     try:
         packed = open_packed(path)
         if verify:
@@ -191,7 +198,7 @@ def open_good(path: Path, verify: bool = True) -> Packed | None:
     except (FileNotFoundError, NotADirectoryError, DamagedPacked):
         return None
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:  # a name that is too long is refused where the images are packed
+        if error.errno != errno.ENAMETOOLONG:  # for names that are too long, `pack` raises the error
             raise
         return None
     return packed

@@ -1,6 +1,6 @@
-"""Packs a source: decodes and resizes all images in several processes; resumes after an interruption.
+"""Packs a source: decodes and resizes all images in several processes, and resumes after an interruption.
 
-What is unfinished is in a folder that ends in `.part`; only what is complete gets its final name.
+Unfinished packed images are in a folder whose name ends with `.part`. The folder is renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -44,22 +44,24 @@ from lit_gans.data.packed.format import (
 
 logger = logging.getLogger(__name__)
 
-_CHUNK = 64  # number of images that one process decodes at once
-_HEADER = 128  # bytes of the header of `images.npy`, whatever the number of images
-_LITTLE = 0.5  # share of a range
-_LISTED = 20  # number of skipped files to print; `rows.jsonl` lists all
+_CHUNK = 64  # number of images per chunk; a process decodes one chunk at a time
+_HEADER = 128  # size of the header of `images.npy` in bytes, for any number of images
+_LITTLE = 0.5  # fraction of a value range; files that use less of it cause a warning
+_LISTED = 20  # maximum number of skipped files to print; `rows.jsonl` lists all
 
 
 def pack(path: Path, source: Source, frame: Frame | PairFrame, on_error: OnError, about: dict[str, Any]) -> Packed:
-    """Packs a source, or resumes an interrupted packing; replaces a damaged one, with a warning. Waits while another
-    process packs the same source.
+    """Packs a source, or resumes packing after an interruption.
+
+    Damaged packed images are replaced, with a warning. While another process packs the same source, this function
+    waits.
 
     Args:
-        path: path of the new folder; its name must depend on everything that determines its content.
+        path: path of the new folder. Its name must depend on everything that determines its contents.
         source: source to pack.
-        frame: conversion of pictures to images.
-        on_error: `raise` raises an error at the first unreadable file, `skip` skips such files and lists them.
-        about: description of the source to store with the images.
+        frame: conversion of decoded files to images.
+        on_error: `raise` raises an error at the first unreadable file; `skip` skips unreadable files and lists them.
+        about: description of the source, which is stored with the images.
 
     Raises:
         RefusedInput: a file cannot be read, no file can be read, or the folder cannot be written.
@@ -68,9 +70,9 @@ def pack(path: Path, source: Source, frame: Frame | PairFrame, on_error: OnError
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):
             packed = open_good(path)
-            if packed is None:  # no other process was faster
+            if packed is None:  # otherwise, another process has packed the source while this process waited
                 if path.exists():
-                    logger.warning("%s is damaged, nothing of it is used: it is packed again.", path)
+                    logger.warning("%s is damaged and not used: the images are packed again.", path)
                     shutil.rmtree(path)
                 part = path.with_name(f"{path.name}.part")
                 part.mkdir(exist_ok=True)
@@ -86,12 +88,12 @@ def pack(path: Path, source: Source, frame: Frame | PairFrame, on_error: OnError
 
 
 def available_cores() -> int:
-    """Returns the number of cores available to this process."""
+    """Returns the number of CPU cores that this process can use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _write(part: Path, frame: Frame | PairFrame, decoder: _Chunks, about: dict[str, Any]) -> int:
-    """Writes all chunks that `part` lacks, and returns the number of pictures that were read."""
+    """Writes all chunks that `part` does not contain yet, and returns the number of files that were read."""
     dtype = np.dtype(frame.dtype)
     total, image_bytes = len(decoder), math.prod(frame.shape) * dtype.itemsize
     chunks = _written(part, image_bytes)
@@ -105,7 +107,7 @@ def _write(part: Path, frame: Frame | PairFrame, decoder: _Chunks, about: dict[s
         images.seek(0, os.SEEK_END)
         for chunk in follow(f"packing {part.stem}", decoded, total, begun, _num_read):
             images.write(chunk.pop("images"))
-            images.flush()  # before its line says that it is there
+            images.flush()  # the images must be in the file before the line that describes them
             rows.write(line_of(chunk))
             rows.flush()
             num += len(chunk["labels"])
@@ -113,7 +115,7 @@ def _write(part: Path, frame: Frame | PairFrame, decoder: _Chunks, about: dict[s
             raise RefusedInput(f"{about['source']}: none of its {total} images can be read.")
         images.seek(0)
         described = {"descr": dtype.str, "fortran_order": False, "shape": (num, *frame.shape)}
-        np.lib.format.write_array_header_1_0(images, described)  # last: what is unfinished has none
+        np.lib.format.write_array_header_1_0(images, described)  # written last, to mark the file as complete
         for file in (images, rows):
             file.flush()
             os.fsync(file.fileno())
@@ -125,14 +127,14 @@ def _num_read(chunk: dict[str, Any]) -> int:
 
 
 def _written(part: Path, image_bytes: int) -> list[dict[str, Any]]:
-    """Returns the chunks that an interrupted packing has written."""
+    """Returns the descriptions of the chunks that were written before an interruption."""
     chunks: list[dict[str, Any]] = []
     with suppress(FileNotFoundError, DamagedPacked), (part / IMAGES).open("rb") as images:
         images.seek(_HEADER)
         lines = lines_in(part / ROWS)
-        next(lines, None)  # of the source
+        next(lines, None)  # skips the line that describes the source
         for chunk in lines:
-            # after a loss of power, a line may speak of images that never reached the disk
+            # after a power failure, a line might describe images that never reached the disk
             if zlib.crc32(images.read(len(chunk["labels"]) * image_bytes)) != chunk["checksum"]:
                 break
             chunks.append(chunk)
@@ -140,26 +142,29 @@ def _written(part: Path, image_bytes: int) -> list[dict[str, Any]]:
 
 
 def _decoded(decoder: _Chunks, starts: range) -> Iterator[dict[str, Any]]:
-    """Yields chunks in order while processes prepare the next few, with constant memory."""
-    workers = 0 if current_process().daemon else available_cores()  # a daemonic process may not have children
+    """Yields decoded chunks in order, while worker processes prepare the next chunks. Memory usage is constant."""
+    workers = 0 if current_process().daemon else available_cores()  # daemonic processes cannot have children
     workers = workers if len(starts) > workers else 0
     loader: DataLoader[dict[str, Any]] = DataLoader(
         decoder,
         sampler=starts,
         batch_size=None,
         num_workers=workers,
-        generator=torch.Generator(),  # seeding the workers must not change global random numbers
-        # a new interpreter would import for seconds; forks are safe, as they use neither torch kernels nor a device
+        generator=torch.Generator(),  # seeding the workers must not advance torch's global generator
+        # starting new interpreters would take seconds; forks are safe, because they use no torch kernels and no device
         multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
     )
     for chunk in loader:
-        if "refused" in chunk:  # not raised in the process, whose traceback would become part of the sentence
+        if "refused" in chunk:  # an exception in a worker would have its traceback in the message
             raise RefusedInput(chunk["refused"])
         yield chunk
 
 
 class _Chunks(Dataset):
-    """Chunks of images by the index of their first item in the source; bytes, since shared memory is often small."""
+    """Dataset of encoded chunks. The index of a chunk is the index of its first image in the source.
+
+    Images are encoded as bytes, because tensors would need shared memory, which is often small.
+    """
 
     def __init__(self, source: Source, frame: Frame | PairFrame, on_error: OnError) -> None:
         self.source, self.frame, self.on_error = source, frame, on_error
@@ -173,10 +178,10 @@ class _Chunks(Dataset):
         extents: dict[str, list[float]] = {}
         stop = min(start + _CHUNK, len(self.source))
         for item in range(start, stop):
-            said: list[str] = []
+            item_notes: list[str] = []
             try:
-                picture = self.source.picture(item, said)
-                image = self.frame.fit(picture, self.source.name(item), said)
+                picture = self.source.picture(item, item_notes)
+                image = self.frame.fit(picture, self.source.name(item), item_notes)
                 label = self.source.label(item)
             except RefusedInput as error:
                 if self.on_error == "raise":
@@ -185,8 +190,8 @@ class _Chunks(Dataset):
                 continue
             images += image.tobytes()
             labels.append(label)
-            notes.update(said)
-            kinds = _kinds(picture, IN_16_BITS in said, self.source.domain(item))
+            notes.update(item_notes)
+            kinds = _kinds(picture, IN_16_BITS in item_notes, self.source.domain(item))
             extents = joined_extents([extents, _extents(image, kinds, self.frame.parts)])
         return {
             "images": bytes(images),
@@ -200,7 +205,7 @@ class _Chunks(Dataset):
 
 
 def _report(packed: Packed, num: int, seconds: float) -> None:
-    speed = f" in {seconds:.1f} s, {num / seconds:.0f} a second" if num else ""
+    speed = f" in {seconds:.1f} s, {num / seconds:.0f} per second" if num else ""
     lines = [f"packed {len(packed.images)} images{speed}: {packed.path}"]
     lines += [f"  {count} {note}" for note, count in sorted(packed.about["notes"].items())]
     logger.info("\n".join(lines))
@@ -212,17 +217,20 @@ def _report(packed: Packed, num: int, seconds: float) -> None:
 
 
 def _kinds(picture: Any, has_16_bits: bool, domain: str) -> list[str]:
-    """Returns the type of the values in a file and its domain; of a pair, those of both sides."""
+    """Returns the kind of a file: its domain and data type. For a pair, returns the kinds of both files."""
     sides = picture if isinstance(picture, tuple) else (picture,)
     domains = ("A", "B") if len(sides) == 2 else (domain,)
     types = (
         side.dtype.name if isinstance(side, np.ndarray) else "uint16" if has_16_bits else "uint8" for side in sides
     )
-    return [f"{of} {name}".strip() for name, of in zip(types, domains, strict=True)]
+    return [f"{prefix} {name}".strip() for name, prefix in zip(types, domains, strict=True)]
 
 
 def _extents(image: np.ndarray, kinds: list[str], parts: tuple[slice, ...]) -> dict[str, list[float]]:
-    """Returns the lowest and the highest value of each side of an image, as shares of the range."""
+    """Returns the lowest and the highest value of an image, by kind of file, as fractions of the value range.
+
+    For a pair, `parts` selects the channels of each file, and `kinds` contains two kinds.
+    """
     offset, scale = (0, 255) if image.dtype == np.uint8 else (1, 2)
     sides = [image[part] for part in parts]
     return {
@@ -232,26 +240,29 @@ def _extents(image: np.ndarray, kinds: list[str], parts: tuple[slice, ...]) -> d
 
 
 def list_of_little_used(packed: Packed) -> list[str]:
-    """Returns a line about each kind of file whose values cover less than half of their range, or none."""
-    given, lines = packed.about["value_range"], []
+    """Returns a line of text for each kind of file whose values cover less than half of the value range."""
+    value_range, lines = packed.about["value_range"], []
     rounding = 0.5 / 255 if packed.images.dtype == torch.uint8 else 0
     for kind, (low, high) in packed.about["extents"].items():
         if 0 < high - low < _LITTLE:
-            first, last = given or RANGES[kind.split()[-1]]
+            first, last = value_range or RANGES[kind.split()[-1]]
             line = f"  {kind} files use only {high - low:.1%} of the range from {first:g} to {last:g}"
-            ends = _narrower(low, high, last, rounding) if given is None else "LOW,HIGH"
+            ends = _narrower(low, high, last, rounding) if value_range is None else "LOW,HIGH"
             lines.append(f"{line}: data.value_range=[{ends}] would keep more of their contrast")
     return lines
 
 
 def _narrower(low: float, high: float, last: float, rounding: float) -> str:
-    """Returns the range of as many bits as the values need, or the values themselves if these need all bits."""
+    """Suggests a value range, as text: the range of the smallest sufficient number of bits.
+
+    If the values need all bits, returns their lowest and highest value instead.
+    """
     power = 2 ** round(last * max(high - rounding, 0)).bit_length() - 1
     return f"0,{power}" if power < last / 2 else f"{math.floor(low * last)},{math.ceil(high * last)}"
 
 
 def list_of_skipped(skipped: Sequence[str]) -> list[str]:
-    """Returns lines that name the skipped files, or none."""
+    """Returns lines of text that list the skipped files; an empty list if no files were skipped."""
     if not skipped:
         return []
     more = len(skipped) - _LISTED

@@ -1,1 +1,1 @@
-"""Sources of images, one file each."""
+"""Data sources, with one module per source."""

@@ -1,5 +1,7 @@
-"""Cartoon faces whose attributes are known, drawn without a download: with classes; in pairs with their outlines; and
-with and without glasses, beard or hat, for translation without pairs whose true pairs are known.
+"""Sources of cartoon faces with known attributes, which are rendered locally and need no download.
+
+`Avatars` has classes, and `AvatarOutlines` has pairs of outlines and faces. `AvatarChange` has faces with and without
+glasses, a beard or a hat for unpaired translation, for which the true pairs are known.
 """
 
 from __future__ import annotations
@@ -24,22 +26,22 @@ from lit_gans.data.packed.format import Packed, Source
 from lit_gans.data.packed.unpaired import TruePairs
 
 Removed = Literal["glasses", "beard", "hat"]
-_HELD_OUT = 10  # of so many faces, one is held out
-_MOST_DRAWS = 1000  # number of faces that are drawn at most for one that a rule admits
-_OVERSAMPLING = 4  # pixels drawn in each direction for one pixel of an outline
-_EDGE = 24  # difference of two neighboring pixels, 0 to 255, that belongs to an outline
-_LINE = 3  # width of an outline, in oversampled pixels
+_HELD_OUT = 10  # one out of this many faces is held out
+_MOST_DRAWS = 1000  # maximum number of attempts to sample a face that a rule allows
+_OVERSAMPLING = 4  # number of rendered pixels per pixel of an outline image, in each direction
+_EDGE = 24  # minimum difference between neighboring pixels at an outline, on a scale of 0 to 255
+_LINE = 3  # width of an outline, in rendered pixels
 
 
 class Faces(Source):
-    """Draws faces, each a function of a seed and its index. Their labels are the codes of all attributes.
+    """Source of rendered faces. A face depends only on the seed and its index. Its label encodes all attributes.
 
     Args:
         indices: index of each face.
         image_size: height and width of the images.
-        background: color of the background; None for a transparent one.
-        seed: seed of the attributes.
-        held_out: faces with all these options are not drawn; None draws all faces.
+        background: color of the background; None renders a transparent background.
+        seed: random seed of the attributes.
+        held_out: rule that excludes faces: faces with all these options are not sampled. None excludes no faces.
     """
 
     def __init__(
@@ -60,22 +62,22 @@ class Faces(Source):
         return f"avatar {self.indices[index]}"
 
     def attributes(self, index: int) -> Face:
-        """Returns the attributes of a face, with those that cannot be seen.
+        """Returns all attributes of a face, including attributes that cannot be seen.
 
         Raises:
-            RefusedInput: all of many faces drawn at random are held out.
+            RefusedInput: all faces that were sampled in a large number of attempts are held out.
         """
         for attempt in range(_MOST_DRAWS):
             face = self.drawn(index, attempt)
             if self.held_out is None or not faces.matches(faces.visible(face), self.held_out):
                 return face
         raise RefusedInput(
-            f"data.held_out={dict(self.held_out or {})} leaves no face: name options that some faces lack; null leaves"
-            " none out."
+            f"data.held_out={dict(self.held_out or {})} leaves no face: name options that some faces lack, or use null"
+            " to hold out no faces."
         )
 
     def drawn(self, index: int, attempt: int) -> Face:
-        """Returns a face at random, another for each attempt."""
+        """Samples a face. Each attempt gives a different random face."""
         return faces.draw(self.seed, self.indices[index], attempt)
 
     def picture(self, index: int, notes: list[str]) -> Any:
@@ -86,7 +88,7 @@ class Faces(Source):
 
 
 class _OutlinesAndFaces(Faces):
-    """Draws each face twice: its outlines in black, and in color."""
+    """Source of pairs: the black outlines of a face, and the face in color."""
 
     def picture(self, index: int, notes: list[str]) -> tuple[Image.Image, ...]:
         height, width = sides(self.image_size)
@@ -102,11 +104,11 @@ class _OutlinesAndFaces(Faces):
 
 
 class _With(Faces):
-    """Draws faces that have an attribute, which is drawn from its options other than `none`, or that lack it.
+    """Source of faces that all show an attribute, or of the same faces without the attribute.
 
     Args:
         attribute: name of the attribute.
-        present: whether the faces have it; if not, they are the same faces without it.
+        present: whether the faces have the attribute. If false, the attribute is removed from the same faces.
         *args: arguments of `Faces`.
     """
 
@@ -115,7 +117,7 @@ class _With(Faces):
         self.attribute, self.present = attribute, present
 
     def drawn(self, index: int, attempt: int) -> Face:
-        """Returns the first face at random that shows the attribute, or the same face without it."""
+        """Samples faces until one shows the attribute, and removes the attribute unless `present` is true."""
         for number in range(_MOST_DRAWS):
             face = faces.draw(self.seed, self.indices[index], attempt, number)
             if faces.visible(face)[self.attribute] != NONE:
@@ -124,52 +126,52 @@ class _With(Faces):
 
 
 class _FaceData(PackedData):
-    """Base class of the sources of faces.
+    """Base class of all sources of faces.
 
     Args:
         num_images: number of faces.
-        image_size: see `PackedData`; faces fit the shorter side.
-        faces_seed: seed of the faces.
-        **kwargs: see `PackedData`; `crop` has no effect.
+        image_size: see `PackedData`. In rectangular images, faces fit the shorter side.
+        faces_seed: random seed of the faces.
+        **kwargs: see `PackedData`. `crop` has no effect.
     """
 
     metrics = "avatars"
-    rule: Rule | None = None  # faces with all its options are not drawn
-    fewest: ClassVar[int] = 1  # faces
+    rule: Rule | None = None  # faces with all options of the rule are not sampled
+    fewest: ClassVar[int] = 1  # minimum number of faces
 
     def __init__(self, *, num_images: int = 10_000, image_size: Size = 64, faces_seed: int = 0, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
         refuse_below(self.fewest, **{"data.num_images": num_images})
         self.num_images, self.faces_seed = num_images, faces_seed
-        faces.identity_of_faces()  # raises without the packages
+        faces.identity_of_faces()  # raises an error if a package is missing
 
     def _arguments(self, indices: range) -> tuple[Any, ...]:
-        """Returns the arguments of `Faces`."""
+        """Returns the arguments of `Faces` for the given indices."""
         background = None if self.channels == 4 else self.frame.background
         assert self.frame.image_size is not None
         return indices, self.frame.image_size, background, self.faces_seed, self.rule
 
     def _identity(self) -> dict[str, Any]:
-        found = {"num_images": self.num_images, "faces_seed": self.faces_seed, "held_out": self.rule}
-        return faces.identity_of_faces() | found
+        settings = {"num_images": self.num_images, "faces_seed": self.faces_seed, "held_out": self.rule}
+        return faces.identity_of_faces() | settings
 
 
 class Avatars(_FaceData):
-    """Cartoon faces whose attributes are known, such as hat, hair, glasses and beard (Avataaars by Pablo Stanley).
+    """Cartoon faces with known attributes, such as hat, hair, glasses and beard (Avataaars by Pablo Stanley).
 
-    Each face is a function of `faces_seed` and its index. Attributes are independent. 30 % of the faces have a hat,
-    40 % glasses, 30 % a beard; their kinds are equally likely. What cannot be seen, such as hair under a hat, counts as
-    `none`.
+    A face depends only on `faces_seed` and its index. The attributes are independent. Of all faces, 30 % have a hat,
+    40 % have glasses, and 30 % have a beard. All kinds of hats, glasses and beards are equally likely. Attributes that
+    cannot be seen, such as hair under a hat, count as `none`.
 
     Args:
-        label: attribute whose options are the classes; null for none.
-        held_out: option, or list of options, by attribute: faces with all of them are not drawn, such as
-            {hat: winter_hat_1, glasses: round}.
-        **kwargs: see `PackedData`; `crop` has no effect.
+        label: attribute whose options are the classes; null trains without classes.
+        held_out: mapping of attributes to an option, or to a list of options. Faces that match all of them, such as
+            {hat: winter_hat_1, glasses: round}, are excluded from the data.
+        **kwargs: see `PackedData`. `crop` has no effect.
 
     Raises:
         RefusedInput: the packages of the extra `avatars` are not installed, an attribute or an option does not exist,
-            or no face is left.
+            or `held_out` excludes all faces.
     """
 
     def __init__(
@@ -182,7 +184,8 @@ class Avatars(_FaceData):
         self.num_classes = len(self.class_names)
         if held_out is not None:
             faces.raise_if_unknown(held_out, "data.held_out")
-            Faces(range(1), 1, None, self.faces_seed, held_out).attributes(0)  # raises if the rule leaves none
+            # raises an error if the rule excludes all faces
+            Faces(range(1), 1, None, self.faces_seed, held_out).attributes(0)
 
     @property
     def class_names(self) -> list[str]:
@@ -196,12 +199,12 @@ class Avatars(_FaceData):
 
     @property
     def attributes(self) -> dict[str, Int64[Tensor, " n"]]:
-        """Number of the option of each attribute, for each face; see `lit_gans.data.faces.ATTRIBUTES`."""
+        """Option indices of each attribute, one index per face; see `lit_gans.data.faces.ATTRIBUTES`."""
         codes = super()._open(self.identity(), self.source).labels.numpy()
         return {name: torch.from_numpy(numbers) for name, numbers in faces.attributes_of(codes).items()}
 
     def _open(self, identity: dict[str, Any], source: Callable[[], Source], verify: bool = False) -> Packed:
-        """Opens packed images, with the classes of `label` instead of the codes of all attributes."""
+        """Opens packed images, and replaces the codes of all attributes by the classes of the attribute `label`."""
         packed = super()._open(identity, source, verify)
         if self.label is None:
             return replace(packed, labels=torch.zeros_like(packed.labels))
@@ -210,17 +213,17 @@ class Avatars(_FaceData):
 
 
 class AvatarOutlines(_FaceData, PackedPairs):
-    """Pairs of a face's outlines and the face in color (see `Avatars`). Every tenth pair is held out.
+    """Pairs of black outlines of a face and the face in color; see `Avatars`. A tenth of the pairs is held out.
 
     Args:
-        **kwargs: see `Avatars`, `TranslationData` and `PackedData`; `crop` has no effect.
+        **kwargs: see `Avatars`, `TranslationData` and `PackedData`. `crop` has no effect.
 
     Raises:
         RefusedInput: see `Avatars`.
     """
 
     possible_channels = (1, 3)
-    fewest = _HELD_OUT  # so that one pair is held out
+    fewest = _HELD_OUT  # ensures that at least one pair is held out
 
     def source(self, held_out: bool = False) -> Source:
         last = self.num_images // _HELD_OUT
@@ -232,20 +235,21 @@ class AvatarOutlines(_FaceData, PackedPairs):
 
 
 class AvatarChange(_FaceData, TruePairs):
-    """Faces with an attribute (A) and other faces without it (B), for translation without pairs.
+    """Faces with an attribute (domain A) and other faces without the attribute (domain B), for unpaired translation.
 
-    A tenth of the faces is held out, each with and without the attribute: the true translation is known.
+    A tenth of the faces is held out. A held-out face is rendered both with and without the attribute, so that the true
+    translation is known.
 
     Args:
-        attribute: the attribute that A has and B lacks.
-        **kwargs: see `Avatars`, `UnpairedData` and `PackedData`; `num_images` counts both domains; `crop` has no
-            effect.
+        attribute: attribute that the faces in A have and the faces in B lack.
+        **kwargs: see `Avatars`, `UnpairedData` and `PackedData`. `num_images` is the number of faces in both domains
+            together. `crop` has no effect.
 
     Raises:
         RefusedInput: see `Avatars`.
     """
 
-    fewest = _HELD_OUT  # so that one face is held out
+    fewest = _HELD_OUT  # ensures that at least one face is held out
 
     def __init__(self, *, attribute: Removed = "glasses", **kwargs: Any) -> None:
         super().__init__(**kwargs)

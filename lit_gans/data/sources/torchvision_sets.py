@@ -1,4 +1,4 @@
-"""Data sets that torchvision downloads and parses; their images are packed like any others."""
+"""Sources of datasets that torchvision downloads and parses. Their images are packed like the images of a folder."""
 
 from __future__ import annotations
 
@@ -20,26 +20,29 @@ from lit_gans.data.sources.folder import Files
 
 
 class _TorchvisionData(PackedData):
-    """A torchvision dataset. Files missing in `root` are downloaded, if torchvision supports it. Files with other
-    contents are packed again.
+    """Base class of sources that read a torchvision dataset.
+
+    Files that are missing in `root` are downloaded if torchvision supports the download. If the contents of the files
+    change, they are packed again.
 
     Args:
-        root: folder of the dataset's files, in torchvision's layout; null uses `torchvision` in the cache folder.
+        root: folder of the dataset files, in the layout of torchvision; null uses `torchvision` in the cache folder.
         split: split of the dataset; null uses the training split.
         image_size: see `PackedData`.
         **kwargs: see `PackedData`.
 
     Raises:
-        RefusedInput: an unknown split, or files that neither exist nor can be downloaded; the message lists the files.
+        RefusedInput: the split is unknown, or files neither exist nor can be downloaded. The message lists the missing
+            files.
     """
 
-    reader: type[datasets.VisionDataset]  # of the default `open`
-    takes_split = False  # whether the reader takes a split instead of `train`, and names its labels so
-    wanted: str  # files that users must place in `root` if they cannot be downloaded
+    reader: type[datasets.VisionDataset]  # torchvision class that the default implementation of `open` uses
+    takes_split = False  # whether the torchvision class has a `split` argument and `labels`, not `train` and `targets`
+    wanted: str  # files that users must place in `root` if torchvision cannot download them
     identified_by_content = True
-    contents: str  # pattern of the files in `root` that the images come from, in which arguments stand in braces
+    contents: str  # glob pattern of the image files in `root`; attribute names in braces are replaced by their values
     splits: tuple[str, ...] = ("train", "test")
-    border = 0  # number of black pixels added on each side
+    border = 0  # number of black pixels to add on each side
 
     def __init__(
         self,
@@ -56,28 +59,28 @@ class _TorchvisionData(PackedData):
             raise RefusedInput(f"split={self.split} must be one of {', '.join(self.splits)}.")
 
     def open(self, **where: Any) -> Source:
-        """Returns the images.
+        """Returns the images of the dataset as a source.
 
         Args:
-            **where: `root` and `download`, as torchvision's classes take them.
+            **where: arguments `root` and `download` of the torchvision class.
         """
         part = {"split": self.split} if self.takes_split else {"train": self.split == "train"}
         return self.items(self.reader(**part, **where))
 
     def items(self, dataset: Any) -> Source:
-        """Returns a torchvision dataset as a source."""
+        """Wraps a torchvision dataset as a source."""
         labels = dataset.labels if self.takes_split else dataset.targets
         name = f"{type(self).__name__} ({self.split})"
         return _Items(dataset, name, np.asarray(labels).reshape(-1) if self.num_classes else None, self.border)
 
     def source(self) -> Source:
-        place = f"data.root={self.root}: {type(self).__name__} cannot be read there and cannot be downloaded"
-        with refusing(f"{place}; put {self.wanted} into {self.root}"):
+        problem = f"data.root={self.root}: {type(self).__name__} can be neither read from this folder nor downloaded"
+        with refusing(f"{problem}; put {self.wanted} into {self.root}"):
             return self.open(root=str(self.root), download=True)
 
     def identity(self) -> dict[str, Any]:
         if not self._files():
-            self.source()  # downloads them
+            self.source()  # downloads the files
         return {"split": self.split, "files": digest_of_files(self._files(), self.cache)}
 
     def _files(self) -> list[Path]:
@@ -85,12 +88,12 @@ class _TorchvisionData(PackedData):
 
 
 class _Items(Source):
-    """Source of the images in a torchvision dataset of pairs (image, label).
+    """Source of the images in a torchvision dataset, whose items are pairs (image, label).
 
     Args:
         dataset: torchvision dataset.
         name: name of the dataset, for error messages.
-        labels: class of each image; None without classes.
+        labels: class index of each image; None if there are no classes.
         border: see `_TorchvisionData`.
     """
 
@@ -147,12 +150,14 @@ class SVHN(_TorchvisionData):
     splits = ("train", "test", "extra")
 
     def open(self, **where: Any) -> Source:
-        import_extra("scipy", "svhn")  # by which torchvision reads the files
+        import_extra("scipy", "svhn")  # torchvision reads the files with scipy
         return super().open(**where)
 
 
 class STL10(_TorchvisionData):
-    """96x96 images of 10 classes (Coates et al. 2011): 100,000 without labels and 5,000 with, 105,000 by default.
+    """96x96 images of 10 classes (Coates et al. 2011): 100,000 without labels and 5,000 with labels.
+
+    The default split contains all 105,000 images, without classes.
 
     Args:
         **kwargs: see `_TorchvisionData`.
@@ -169,7 +174,9 @@ class STL10(_TorchvisionData):
 
 
 class CelebA(_TorchvisionData):
-    """162,770 aligned faces of 178x218 (Liu et al. 2015), cropped to the central 178x178; usual sizes are 64 and 128.
+    """162,770 aligned faces (Liu et al. 2015) of 178x218 pixels, by default cropped to the central 178x178 pixels.
+
+    Common image sizes are 64 and 128.
 
     Args:
         **kwargs: see `_TorchvisionData`.
@@ -183,13 +190,13 @@ class CelebA(_TorchvisionData):
         super().__init__(image_size=image_size, **kwargs)
 
     def open(self, **where: Any) -> Source:
-        found = datasets.CelebA(split=self.split, target_type="identity", **where)
-        paths = [Path(found.root, found.base_folder, "img_align_celeba", name) for name in found.filename]
+        celeba = datasets.CelebA(split=self.split, target_type="identity", **where)
+        paths = [Path(celeba.root, celeba.base_folder, "img_align_celeba", name) for name in celeba.filename]
         return Files(paths, decoding=self.frame.decoding)
 
 
 class _Gray28(_TorchvisionData):
-    """28x28 grayscale images, padded with black to 32x32."""
+    """Base class of datasets with 28x28 grayscale images, which are padded with black to 32x32."""
 
     num_classes = 10
     border = 2
@@ -236,7 +243,7 @@ class KMNIST(_Gray28):
 
 
 class EMNIST(_Gray28):
-    """Handwritten letters and digits (Cohen et al. 2017), upright, padded from 28x28 to 32x32.
+    """Handwritten letters and digits (Cohen et al. 2017), transposed to be upright and padded from 28x28 to 32x32.
 
     Args:
         subset: subset of the dataset, such as letters or digits.
@@ -257,17 +264,19 @@ class EMNIST(_Gray28):
         self.num_classes = {"balanced": 47, "byclass": 62, "bymerge": 47, "letters": 26}.get(subset, 10)
 
     def open(self, **where: Any) -> Source:
-        found = datasets.EMNIST(split=self.subset, train=self.split == "train", **where)
-        found.data = found.data.transpose(1, 2)  # the files are transposed, unlike MNIST's
-        found.targets = found.targets - int(self.subset == "letters")  # only the labels of letters start at 1
-        return self.items(found)
+        emnist = datasets.EMNIST(split=self.subset, train=self.split == "train", **where)
+        emnist.data = emnist.data.transpose(1, 2)  # unlike in MNIST, the stored images are transposed
+        emnist.targets = emnist.targets - int(self.subset == "letters")  # only the labels of `letters` start at 1
+        return self.items(emnist)
 
     def identity(self) -> dict[str, Any]:
         return super().identity() | {"subset": self.subset}
 
 
 class LSUN(_TorchvisionData):
-    """Scenes of one category (Yu et al. 2015); requires lmdb. torchvision does not download them.
+    """Scenes of a single LSUN category (Yu et al. 2015); requires lmdb (extra `lsun`).
+
+    torchvision does not download this dataset.
 
     Args:
         category: category of the scenes, such as bedroom, church_outdoor or tower.
@@ -283,7 +292,7 @@ class LSUN(_TorchvisionData):
         self.wanted = f"the unpacked folder {category}_{self.split}_lmdb"
 
     def open(self, **where: Any) -> Source:
-        # not read by torchvision, which caches its list of keys in the current folder under an ambiguous name
+        # torchvision's class would cache its list of keys in the current folder under an ambiguous name
         return _Scenes(self.root / f"{self.category}_{self.split}_lmdb", self.frame.decoding)
 
     def identity(self) -> dict[str, Any]:
@@ -291,7 +300,7 @@ class LSUN(_TorchvisionData):
 
 
 class _Scenes(Source):
-    """Images of an LSUN database, in the order of their keys.
+    """Source of the images in an LSUN database, in the order of their keys.
 
     Args:
         path: path of the database folder.

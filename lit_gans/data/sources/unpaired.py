@@ -1,4 +1,4 @@
-"""Two folders of pictures, for translation without pairs."""
+"""Source of images in two folders, for unpaired translation."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from lit_gans.data.sources.folder import Files, part_of
 
 
 class Unpaired(UnpairedData):
-    """Pictures of any size and format in two folders: `A/` and `B/`, each with or without `train/` and `val/` or
-    `test/`; or `trainA/` and `trainB/` with `testA/` and `testB/`, as in CycleGAN's own data sets. Packed once, like
-    `Folder`.
+    """Images of two domains, of any size and format, in two folders. They are packed once, like `Folder`.
+
+    The folders are `A/` and `B/`, each of which can contain `train/` and either `val/` or `test/`. Alternatively, the
+    folders are `trainA/`, `trainB/`, `testA/` and `testB/`, as in the datasets of CycleGAN.
 
     Args:
-        root: path of the folder that contains them.
-        image_size, batch_size: see `PackedData`; the paper's batch size is 1.
+        root: path of the folder that contains these folders.
+        image_size, batch_size: see `PackedData`. The default batch size of 1 follows the CycleGAN paper.
         **kwargs: see `UnpairedData`, `TranslationData` and `PackedData`.
 
     Raises:
@@ -56,8 +57,8 @@ class Unpaired(UnpairedData):
             folder = part_of(self.root / domain, held_out)
         else:
             raise RefusedInput(
-                f"data.root={self.root}: there is no folder {domain} or train{domain} in it: unpaired pictures are in"
-                " the folders A and B, or trainA and trainB."
+                f"data.root={self.root}: it contains no folder {domain} or train{domain}: unpaired images are in the"
+                " folders A and B, or trainA and trainB."
             )
         found = find_images(folder)
         return Files(found.images, decoding=self.frame.decoding, left_out=found.left_out(self.on_error, self.root))

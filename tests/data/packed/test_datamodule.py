@@ -86,7 +86,7 @@ def test_a_resumed_training_is_bitwise_the_uninterrupted_one(make, tiny_gan, fit
 
 @pytest.mark.parametrize("background", [(256, 0, 0), (0, -1, 0)])
 def test_a_background_that_is_no_color_is_refused(make, background):
-    with pytest.raises(RefusedInput, match=r"data.background=\[.*\]: expected red, green and blue, each 0 to 255"):
+    with pytest.raises(RefusedInput, match=r"data.background=\[.*\]: expected red, green and blue, each from 0 to 255"):
         make(background=background)
 
 

@@ -142,7 +142,7 @@ def test_damaged_images_are_reported_and_packed_again(make, caplog, file, damage
     data = make(placement="memory")
     data.train_dataloader()
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        f"{path} is damaged, nothing of it is used: it is packed again."
+        f"{path} is damaged and not used: the images are packed again."
     ]
     assert contents(path) == good
     assert numbers(data.packed.images) == ORDER

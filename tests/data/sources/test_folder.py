@@ -77,23 +77,26 @@ def test_a_table_that_is_no_text_is_named(labeled, tmp_path):
     ("text", "sentence"),
     [
         ("name,class\na.png,1\n", "its columns are name, class, expected file and class in the first line"),
-        (GOOD + "b.png,2\na.png,10\n", "2 of its 6 rows name a file again, such as a.png: each image needs one class"),
+        (GOOD + "b.png,2\na.png,10\n", "2 of its 6 rows name a file again, such as a.png: each image needs"),
         (
             GOOD + "gone.png,2\n/far/away.png,2\n",
             "2 of its 6 rows name no image in .*photos, such as gone.png; data.on_",
         ),
-        (GOOD.replace("in/c.png,9\n", ""), "1 of the 4 images in .*photos have no class there, such as in/c.png; data"),
+        (
+            GOOD.replace("in/c.png,9\n", ""),
+            "1 of the 4 images in .* have no class in the file, such as in/c.png; data",
+        ),
         (
             GOOD.replace("in/c.png,9", "in/c.png, "),
-            "1 of the 4 images in .*photos have no class there, such as in/c.png",
+            "1 of the 4 images in .*photos have no class in the file, such as in/c.png",
         ),
         (
             GOOD.replace("b.png,10", "b.png,wasp, large"),
-            r"line 4 has more cells than the first line, such as 'large': write names that contain a ',' in quotes",
+            r"line 4 has more cells than the first line, such as 'large': put names that contain a ',' in quotes",
         ),
         (
             "sep=;\n" + GOOD.replace("b.png,10", "b.png,wasp, large").replace(",", ";"),
-            r"line 5 has more cells than the first line, such as 'large': write names that contain a ';' in quotes",
+            r"line 5 has more cells than the first line, such as 'large': put names that contain a ';' in quotes",
         ),
     ],
 )
@@ -134,7 +137,10 @@ def test_classes_are_shown_as_often_as_their_weights_say(labeled, weights, share
 @pytest.mark.parametrize(
     ("weights", "sentence"),
     [
-        ({"2": 1.0, "9": 1.0}, "must name each of the 3 classes, 0 leaves one out; missing or unknown: 10"),
+        (
+            {"2": 1.0, "9": 1.0},
+            "each of the 3 classes \\(a weight of 0 leaves a class out\\); missing or unknown: 10",
+        ),
         ({"2": 1.0, "9": 1.0, "11": 1.0}, "missing or unknown: 10, 11"),
         ({"2": 1.0, "9": -1.0, "10": 1.0}, "data.class_weights.9=-1.0 must be at least 0"),
     ],
@@ -152,7 +158,7 @@ def test_weights_need_classes_and_images(labeled, tmp_path):
         Folder(str(flat), class_weights="balanced")
     (tmp_path / "photos" / "in" / "c.png").write_text("no picture")
     weights = {"2": 1.0, "9": 1.0, "10": 1.0}
-    with pytest.raises(RefusedInput, match="there are no images of 9: use 0 for them"):
+    with pytest.raises(RefusedInput, match="there are no images of 9: set the weight to 0"):
         labeled(class_weights=weights, on_error="skip").setup()
     assert labels_of(labeled(class_weights="balanced", on_error="skip")).unique().tolist() == [0, 2]
 

@@ -107,7 +107,7 @@ def test_equal_names_come_first(labeled):
 
 def test_an_ambiguous_name_is_refused(labeled):
     with pytest.raises(
-        RefusedInput, match=r"labels.csv: 'A.PNG' may be A.png and a.png: the names must differ in more"
+        RefusedInput, match=r"labels.csv: 'A.PNG' matches A.png and a.png: the names of images must differ in more"
     ):
         labeled(table([("A.PNG", "x")]), {"a.png": 10, "A.png": 20}, on_error="skip")
 
@@ -197,12 +197,12 @@ def test_equal_partners_come_first(tmp_path):
 
 
 def test_ambiguous_partners_are_refused(tmp_path):
-    with pytest.raises(RefusedInput, match=r"B/a.png has several partners, .*A/a.jpg and .*A/a.png: give each image"):
+    with pytest.raises(RefusedInput, match=r"B/a.png has several partners, .*A/a.jpg and .*A/a.png: give each pair"):
         paired(tmp_path, ["a.png", "a.jpg"], ["a.png"], on_error="skip")
 
 
 def test_images_without_a_partner_are_counted(tmp_path):
-    with pytest.raises(RefusedInput, match="2 images in A/ and B/ have no partner of their name"):
+    with pytest.raises(RefusedInput, match="2 images in A/ and B/ have no partner with the same name"):
         paired(tmp_path, ["a.png", "b.png"], ["a.png", "c.png"])
     assert paired(tmp_path, ["a.png", "b.png"], ["a.png", "c.png"], on_error="skip") == {(0, 0)}
     data = PairedFolder(
@@ -217,4 +217,4 @@ def test_images_beside_class_folders_are_said_to_end_the_classes(tmp_path, caplo
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("L", (8, 8)).save(tmp_path / "photos" / name)
     assert Folder(str(tmp_path / "photos"), cache=str(tmp_path / "cache")).num_classes == 0
-    assert "contains images itself, such as cover.png: its subfolders are no classes" in caplog.text
+    assert "directly contains images, such as cover.png: its subfolders are not used as classes" in caplog.text

@@ -87,11 +87,11 @@ def test_pairs_from_two_trees_are_those_of_the_same_name(tmp_path, caplog):
     reverse = PairedFolder(str(tmp_path), image_size=16, direction="b_to_a")
     assert colors(pairs(reverse)["image"]) == [RED, GREEN]
     (tmp_path / "B" / "train" / "2.png").unlink()
-    alone = rf"1 images in A/ and B/ have no partner of their name, such as {tmp_path / 'A' / 'train' / '2.png'}"
+    alone = rf"1 images in A/ and B/ have no partner with the same name, such as {tmp_path / 'A' / 'train' / '2.png'}"
     with pytest.raises(RefusedInput, match=re.escape(alone)):
         PairedFolder(str(tmp_path), image_size=16)
     assert colors(pairs(PairedFolder(str(tmp_path), image_size=16, on_error="skip"))["image"]) == [BLUE]
-    assert caplog.text.count(f"{alone}; left out") == 1
+    assert caplog.text.count(f"{alone}; these are left out") == 1
 
 
 def test_the_held_out_pairs_are_in_val_or_test_and_a_flat_folder_serves_both(tmp_path):
