@@ -61,7 +61,7 @@ class PictureFolder:
         if not self.paths:
             raise RefusedInput(f"{folder} contains no images except {', '.join(SHEETS)}, which are skipped.")
         if sheets:
-            logger.info("%s: skipping %s, because they are sheets of several images", folder, ", ".join(sheets))
+            logger.info("%s: skipping %s (sheets of several images)", folder, ", ".join(sheets))
         self._is_checked = False
 
     def __len__(self) -> int:

@@ -20,7 +20,7 @@ from lit_gans.strategies.base import sharding
 def refuse_decay(decay: float) -> None:
     """Raises `RefusedInput` for a decay rate outside [0, 1)."""
     if not 0 <= decay < 1:
-        raise RefusedInput(f"decay={decay} must be in [0, 1).")
+        raise RefusedInput(f"decay={decay} must lie in [0, 1).")
 
 
 def warmed_up(decay: float, updates: int) -> float:

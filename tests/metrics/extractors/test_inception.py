@@ -90,4 +90,4 @@ def test_a_missing_file_says_what_to_fetch_and_where_to_put_it(monkeypatch, tmp_
     place = tmp_path / "hub/checkpoints/weights-inception-2015-12-05-6726825d.pth"
     with pytest.raises(RefusedInput, match=r"fetch https://github.com/toshas/torch-fidelity/\S+6726825d.pth") as caught:
         InceptionExtractor()
-    assert f"put it at {place}" in str(caught.value)
+    assert f" to {place}" in str(caught.value)
