@@ -51,7 +51,7 @@ def load(path: Path, scores: Mapping[str, FeatureScore]) -> float | None:
 
     Args:
         path: path of the file.
-        scores: scores, by `FeatureScore.states_key`.
+        scores: scores by their `FeatureScore.states_key`.
 
     Returns:
         FID between two halves of the images, NaN if no score fits Gaussians, or None if there is no file.

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Evaluator:
-    """Compares generated with real images by the features of an extractor.
+    """Compares generated images with real images by the features of an extractor.
 
     Each rank reads its share of the real images and adds its share of the generated images, which can be empty. Values
     are computed from the images of all ranks.
@@ -72,7 +72,9 @@ class Evaluator:
         device: torch.device | str = "cpu",
         num_classes: int = 0,
     ) -> None:
-        self._requested = deepcopy(_requested(extractor, scores))  # copies, so that evaluators do not share states
+        self._requested = deepcopy(
+            _requested(extractor, scores)
+        )  # copy the scores, so that evaluators do not share states
         self.extractor, self.device = extractor, torch.device(device)
         self.num_samples, self.batch_size, self.seed = num_samples, batch_size, seed
         self.num_classes = num_classes

@@ -34,7 +34,7 @@ _FILES = {
 class EfficientNetDistance(nn.Module):
     """Distance between the features of EfficientNet-Lite0 at five resolutions. Images are not resized.
 
-    It follows equation 1 of Zhang et al. (2018), with equal weights for all channels: the features at each position are
+    It follows equation 1 of Zhang et al. (2018), with equal weights for all channels. The features at each position are
     normalized to unit length, and their squared distance is averaged over all positions. The result is averaged over
     the resolutions, and is in [0, 4].
 
@@ -58,7 +58,7 @@ class EfficientNetDistance(nn.Module):
 class LPIPS(nn.Module):
     """LPIPS version 0.1: squared distance between a network's features, with a trained weight for each channel.
 
-    The channel weights are part of torchmetrics. The weights of the network must be a file of torchvision.
+    The channel weights are part of torchmetrics. The weights of the network are provided by torchvision.
 
     Args:
         backbone: name of the network.

@@ -1,4 +1,4 @@
-"""Protocols of measurements. A protocol records everything except the generator that the values depend on."""
+"""Protocols of measurements. A protocol records everything that the values depend on, except for the generator."""
 
 from __future__ import annotations
 

@@ -186,7 +186,10 @@ class NetworkAverage(Callback):
         self._hook = pl_module.get_submodule(self.network).register_state_dict_pre_hook(self._save_trained)
 
     def _save_trained(self, *_: Any) -> None:
-        """Restores the trained weights until the next validation batch, because a checkpoint reads the state dict."""
+        """Restores the trained weights when the state dict is read, so that checkpoints contain them.
+
+        The next validation batch uses the average again.
+        """
         if self._average is not None:
             self._average.use_trained()
 

@@ -3,15 +3,15 @@
 Lightning's own strategies can also train the modules of this package: the helper functions at the end of this file
 support them, too. The docstring of `NetworkStrategy` lists the attributes of a module that a strategy reads.
 
-The table lists the hooks in the order of their calls. The first column is the method that Lightning or torch calls,
-the second column is the code that runs here, and the third column is the resulting state of a network's gradients (see
+The table lists the hooks in the order of their calls. The first column is the method that Lightning or torch calls, and
+the second column is the code that runs here. The third column is the state of a network's gradients afterwards (see
 `gradients`).
 
     Lightning, torch             here                                                        gradients
     ---------------------------  ----------------------------------------------------------  -------------
     setup_environment            join_world, limit_waiting, follow_parent
     setup                        refuse, scale_each_network, broadcast_from_first_rank
-      lightnings_setup           FSDP shards first
+      lightnings_setup           FSDP shards the networks first
         setup_optimizers         find_networks, hooks of each step, replicas or engines      none
       Gradients.watch            registers a hook on each parameter
     on_train_start               Positions
@@ -139,7 +139,7 @@ class NetworkStrategy(DDPStrategy):
     # ---- setup and end
 
     def connect(self, model: LightningModule) -> None:
-        # Lightning calls `connect` before it checks the Trainer's arguments, so that our error message comes first.
+        # Lightning calls `connect` before it checks the Trainer's arguments, so that this check comes first.
         refuse_automatic_arguments(model, model.trainer)
         super().connect(model)
 
@@ -207,7 +207,9 @@ class NetworkStrategy(DDPStrategy):
         self._watch.on_train_start(self.lightning_module.trainer, self.lightning_module)
         if self.world_size > 1:
             name = self.broadcast(uuid.uuid4().hex)
-            store = default_store().clone()  # a separate connection, because a blocking read blocks its connection
+            store = (
+                default_store().clone()
+            )  # use a separate connection, because a blocking read would block all other users of the same connection
             self.positions = Positions(store, self.global_rank, self.world_size, name)
             self.barrier()  # wait until each rank has published its events, so that reading them never blocks
         super().on_train_start()
@@ -270,7 +272,10 @@ class NetworkStrategy(DDPStrategy):
         average_over_ranks(self._statistics)
 
     def _warn_if_buffers_differ(self) -> None:
-        """Warns if a buffer differs between the ranks after the first step, such as a codebook updated by the batch."""
+        """Warns if a buffer differs between the ranks after the first step.
+
+        An example is a codebook that each rank updates with its local batch.
+        """
         averaged = {id(buffer) for buffer in self._statistics or ()}
         buffers = {
             name: buffer
@@ -314,7 +319,7 @@ class NetworkStrategy(DDPStrategy):
             self.set_averaging(before)
 
     def set_averaging(self, averages: bool) -> None:
-        """Sets whether the next backward pass averages gradients. Subclasses also set it in their wrappers."""
+        """Sets whether the next backward pass averages gradients. Subclasses also configure their wrappers."""
         self.averages = averages
 
     def averaged_by_us(self, network: OptimizedNetwork) -> list[nn.Parameter]:

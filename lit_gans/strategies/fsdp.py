@@ -64,8 +64,8 @@ class NetworkFSDP(NetworkStrategy):
     is called directly. A method such as `self.generator.sample(z)` can call many submodules, each of which gathers
     the parameters. To gather them only once, register the method in `on_train_start`:
     `torch.distributed.fsdp.register_fsdp_forward_method(self.generator, "sample")`. A method that uses parameters
-    directly must be registered. Frozen modules with the same structure as a network, such as EMA and target networks,
-    are sharded as well.
+    directly must always be registered. Frozen modules with the same structure as a network, such as EMA and target
+    networks, are sharded as well.
 
     Running statistics of batch norm are averaged over the ranks after each training step. Checkpoints are single files
     that contain full tensors under their original names, including optimizer states. They can be loaded on a single
@@ -177,7 +177,7 @@ class NetworkFSDP(NetworkStrategy):
             root.to(memory_format=torch.contiguous_format)  # FSDP2 supports only contiguous parameters
             reshard = self.reshard_after_forward and not declared
             # Double backward requires that a penalized network is one unit, which stays unsharded from its forward pass
-            # to its step. With one unit per layer, FSDP would reduce gradients before those of the penalty are added.
+            # to its step. With one unit per layer, FSDP would reduce gradients before the penalty's gradients exist.
             if self.wrap == "layer" and not declared:
                 _shard_layers(root, reshard_after_forward=reshard, **settings)
             sharded = fully_shard(root, reshard_after_forward=reshard, **settings)
@@ -305,8 +305,8 @@ class NetworkFSDP(NetworkStrategy):
 
     def before_step(self, network: OptimizedNetwork) -> None:
         super().before_step(network)
-        # Without resharding, the next forward pass would use the old unsharded weights. All penalized networks are
-        # resharded, because unsharded weights through which another network's backward passes would stay frozen.
+        # Without resharding, the next forward pass would use the old unsharded weights. A network is resharded even if
+        # only another network's backward pass went through it, because its unsharded weights would stay frozen.
         for layer in (layer for penalized in self._penalized.values() for layer in penalized.modules()):
             if isinstance(layer, FSDPModule):
                 layer.reshard()
@@ -383,7 +383,7 @@ class NetworkFSDP(NetworkStrategy):
                 _, number, index, _ = name.split("/")
                 templates[name] = parameters[int(number)][int(index)]
             same = name in templates and templates[name].shape == entry.size
-            # a tensor that is sharded like its template makes each rank read only its shard
+            # each rank reads only its shard of a tensor that is sharded like its template
             tensors[name] = (
                 torch.zeros_like(templates[name]) if same else torch.empty(entry.size, dtype=entry.properties.dtype)
             )
@@ -476,7 +476,7 @@ def gather_in_calls(
         before: function to call before each call that gathers the network.
         in_backward: functions to call with the gradient of each output of the network.
     """
-    entered: list[bool] = []  # for each running call of a module inside the network: whether the call gathers it
+    entered: list[bool] = []  # for each running call of a module inside the network: whether it gathers the network
 
     @torch.compiler.disable
     def note(*_: Any) -> None:

@@ -25,9 +25,10 @@ from lit_gans.strategies.module_networks import (
 class ScaledGradients:
     """Warns if gradients of a scaled loss are changed before they are unscaled.
 
-    Clipping scaled gradients silently clips them to a wrong norm. torch counts each in-place change of a tensor, such
-    as by `torch.nn.utils.clip_grad_norm_`, as a new version. Comparing versions does not synchronize with the device.
-    The unscaling by a gradient scaler itself does not count as a change.
+    Clipping scaled gradients silently clips them to a wrong norm. Each in-place change of a tensor, for
+    example by `torch.nn.utils.clip_grad_norm_`, increments the version counter that torch keeps for the tensor.
+    Comparing versions does not synchronize with the device. A gradient scaler's own unscaling does not change the
+    version.
     """
 
     def __init__(self) -> None:

@@ -77,7 +77,7 @@ def refuse_unstepped(networks: Mapping[str, OptimizedNetwork], module: Lightning
 
 
 def network_named(networks: Mapping[str, OptimizedNetwork], path: str) -> OptimizedNetwork:
-    """Returns the network with the given name, or that contains the submodule or parameter at the given path.
+    """Returns the network whose name is `path`, or that contains the submodule or parameter at `path`.
 
     Raises:
         RefusedInput: no network, or more than one, matches the path.
@@ -110,7 +110,7 @@ def trained_network(networks: Mapping[str, OptimizedNetwork]) -> OptimizedNetwor
 def stepped_network(
     networks: Mapping[str, OptimizedNetwork], optimizer: torch.optim.Optimizer | LightningOptimizer
 ) -> OptimizedNetwork:
-    """Returns the network that an optimizer steps. The optimizer may be wrapped in a `LightningOptimizer`.
+    """Returns the network that an optimizer steps. The optimizer can be wrapped in a `LightningOptimizer`.
 
     Raises:
         RefusedInput: `configure_optimizers` did not return the optimizer.
@@ -187,7 +187,9 @@ def _joined(paths: list[str]) -> str:
 
 
 def largest_modules(module: nn.Module, owned: set[int], containers: bool = False) -> dict[str, nn.Module]:
-    """Returns the largest submodules, by their shortest paths, that have parameters and whose parameters are all owned.
+    """Returns the largest submodules whose parameters are all owned, by the submodules' shortest paths.
+
+    Submodules without parameters are not returned.
 
     Args:
         module: module to search.

@@ -37,7 +37,7 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 
 def starting_timeout(timeout: timedelta) -> timedelta:
-    """Returns the timeout until all ranks have started: at least `START_TIMEOUT`, because processes start unevenly."""
+    """Returns the timeout until all ranks have started. It is longer, because ranks do not start simultaneously."""
     return max(timeout, START_TIMEOUT)
 
 

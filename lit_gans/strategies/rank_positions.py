@@ -21,8 +21,8 @@ from zlib import crc32
 
 from torch.distributed import PrefixStore, Store
 
-_TAIL = 16  # number of latest events that a rank publishes; two ranks at one collective are fewer events apart
-_EVERY = 100  # compare at each collective in the first 100 iterations, and then at the end of every 100 iterations
+_TAIL = 16  # number of latest events that a rank publishes; at a collective, two ranks are always fewer events apart
+_EVERY = 100  # compare at each collective in the first iterations, and then at the end of every 100 iterations
 
 ADVICE = (
     "Every rank must train the same networks in the same order: base such decisions on values that are equal on all"

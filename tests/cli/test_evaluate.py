@@ -141,7 +141,7 @@ def test_folders_of_several_sizes_are_refused_until_a_size_is_given(tmp_path):
     record = evaluate(fake=fake, real=real, metrics=metrics(), image_size=16, device="cpu")
     assert record["protocol"]["resize"].startswith("pictures to 16x16")
     Image.new("L", (9, 16)).save(tmp_path / "real/zzz.png")
-    with pytest.raises(RefusedInput, match=r"zzz.png is 9x16, 000.png 16x16: add image_size=N"):
+    with pytest.raises(RefusedInput, match=r"zzz.png has size 9x16, but 000.png has size 16x16: add image_size=N"):
         evaluate(fake=real, real=real, metrics=metrics(), device="cpu")
 
 

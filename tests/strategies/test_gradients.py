@@ -460,7 +460,9 @@ def test_an_error_in_a_backward_leaves_no_averaged_state():
     ):
         run()
     assert (reached.gradients.state, other.gradients.state) == (INTERRUPTED, AVERAGED)
-    with pytest.raises(RefusedInput, match=r"reached would be stepped .* raised an error before the gradients were averaged"):
+    with pytest.raises(
+        RefusedInput, match=r"reached would be stepped .* raised an error before the gradients were averaged"
+    ):
         reached.gradients.refuse_local()
 
 

@@ -88,7 +88,9 @@ def test_parameters_that_would_train_wrong_are_refused_by_name():
     module = Everything()
     optimizers = module.configured()
     networks = find_networks(optimizers, module)
-    with pytest.raises(RefusedInput, match=r"exactly one network, but \['encoder.*', 'discriminators', 'loss.disc"):
+    with pytest.raises(
+        RefusedInput, match=r"exactly one network, but the networks \['encoder.*', 'discriminators', 'loss.disc"
+    ):
         trained_network(networks)
     with pytest.raises(RefusedInput, match="that configure_optimizers did not return"):
         stepped_network(networks, module.configured()[0])

@@ -53,9 +53,15 @@ REFUSED = {
     (own.BeginsFrozen, "fsdp_layer"): "an optimizer steps critic.0.weight, which is frozen",
     (own.AssignsGradients, "deepspeed_2"): "critic would be stepped with gradients of this process only",
     (own.ClipsItself, "deepspeed_2"): 'clip them with NetworkDeepSpeed(config={"gradient_clipping": VALUE})',
-    (own.NamesInputs, "fsdp_layer"): "manual_backward(loss, inputs=...) does not reach sharded parameters: name the network",
+    (
+        own.NamesInputs,
+        "fsdp_layer",
+    ): "manual_backward(loss, inputs=...) does not reach sharded parameters: name the network",
     (own.ClipsWeights, "deepspeed_3"): "the parameters of critic were changed outside of an optimizer step",
-    (own.ReplacesWeights, "deepspeed_2"): "a parameter of critic was replaced by a tensor that its engine does not step",
+    (
+        own.ReplacesWeights,
+        "deepspeed_2",
+    ): "a parameter of critic was replaced by a tensor that its engine does not step",
     (own.Partly, "ddp"): "a backward pass reached only some of the parameters of generator+heads",
     (own.AddsParameters, "ddp"): "the optimizer of critic.2 received further parameters after the training had begun",
     (own.Remembers, "deepspeed_2"): "ZeRO would still change the other parameters by momentum or weight decay",

@@ -162,8 +162,8 @@ class Network(nn.Module):
 
     Args:
         extractor: an `Extractor`; or any module that maps images (n, c, h, w) to features (n, f), or to features and
-            class logits (n, k). It is set to evaluation mode. Such a module receives uint8 images or, with `normalize`,
-            floats in [0, 1] via a `ModuleExtractor`.
+            class logits (n, k). It is set to evaluation mode. A module that is not an `Extractor` receives uint8
+            images or, with `normalize`, floats in [0, 1] via a `ModuleExtractor`.
         normalize: whether images are floats in [0, 1], which are rounded to uint8. Otherwise, images must be uint8.
     """
 

@@ -64,7 +64,7 @@ class InceptionExtractor(Extractor):
 def _network(state: dict[str, Tensor]) -> nn.Module:
     """Returns torch-fidelity's network.
 
-    It unpickles its weight file, which could execute code. It is therefore passed a new file with the verified weights.
+    It unpickles its weight file, which could execute code. Therefore, it receives a new file with the verified weights.
     """
     from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 

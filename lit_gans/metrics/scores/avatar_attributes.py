@@ -17,7 +17,7 @@ from lit_gans.metrics.scores.base import StoredFeatures
 
 
 class AvatarAttributes(StoredFeatures):
-    """Compares the attributes of generated cartoon faces with real faces. `AvatarsExtractor` predicts the attributes.
+    """Compares the attributes of generated and of real cartoon faces. `AvatarsExtractor` predicts the attributes.
 
     `compute` returns a dictionary of scalars:
 

@@ -1,4 +1,4 @@
-"""Base classes of scores, which are torchmetrics of image features and support one or more ranks."""
+"""Base classes of scores. Scores are torchmetrics that are computed from image features, on one or more ranks."""
 
 from __future__ import annotations
 
@@ -198,10 +198,7 @@ class FeatureScore(Score):
         return {name: state for name, state in self.metric_state.items() if name.startswith("real_")}
 
     def states_key(self) -> str:
-        """Returns a key for everything except the extractor that the states depend on.
-
-        Scores with equal keys share their states.
-        """
+        """Returns a key for the states. Scores with equal keys and the same extractor share their states."""
         owner = next(cls for cls in type(self).__mro__ if {"add_states", "update_features"} & vars(cls).keys())
         settings = self.settings() if owner is type(self) else {}
         return f"{owner.__module__}.{owner.__qualname__}{settings or ''}"

@@ -33,9 +33,9 @@ class MemorizationInformedFrechetInceptionDistance(StoredFeatures):
     """Memorization-informed FID (Bai et al. 2021, equation 3).
 
     It is the FID, divided by the memorization distance if that distance is below a threshold. As in the paper, the
-    memorization distance uses the distance from each generated image to its nearest real image. torchmetrics' class
-    instead uses the distance from each real image to its nearest generated image. `compute` returns a scalar. See
-    `FeatureScore` for further arguments.
+    memorization distance uses the distance from each generated image to its nearest real image. The class in
+    torchmetrics instead uses the distance from each real image to its nearest generated image. `compute` returns a
+    scalar. See `FeatureScore` for further arguments.
 
     Args:
         cosine_distance_eps: threshold of the memorization distance, in (0, 1]. At or above the threshold, the FID is

@@ -65,7 +65,7 @@ class ModeCoverage(Score):
             modes: index of each sample's mode, or -1 for samples outside of all modes.
 
         Raises:
-            RefusedInput: an index is below -1 or not below `num_modes`.
+            RefusedInput: an index is less than -1, or is not less than `num_modes`.
         """
         if len(modes) and (modes.min() < -1 or modes.max() >= self.num_modes):
             raise RefusedInput(

@@ -156,9 +156,9 @@ class EngineOptimizer(torch.optim.Optimizer):
             )
 
     def take_over(self) -> None:
-        """Copies the current parameters to the engine before its step, since a module may have changed them in place.
+        """Copies the current parameters to the engine before its step, because a module can change them in place.
 
-        For example, a module may clip or restore its parameters.
+        For example, a module can clip or restore its parameters.
         """
         if self.stage not in (1, 2):
             return

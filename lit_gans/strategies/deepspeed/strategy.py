@@ -415,7 +415,7 @@ class NetworkDeepSpeed(NetworkStrategy):
 
 
 class _EnginePrecision(Precision):
-    """Lightning's float32 precision plugin without gradient clipping, because an engine stores its own gradients."""
+    """Lightning's float32 precision plugin without gradient clipping, because the engine clips gradients itself."""
 
     def clip_gradients(self, *args: Any, **kwargs: Any) -> None:
         raise RefusedInput(
@@ -443,7 +443,7 @@ class _Pieces(nn.Module):
 
 
 def import_deepspeed(device: str) -> Any:
-    """Imports DeepSpeed and returns it. The device is set first, because DeepSpeed would otherwise detect it."""
+    """Imports DeepSpeed and returns it. The device is set first, so that DeepSpeed does not detect it."""
     if device == "cpu":
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     import_extra("deepspeed.ops", "deepspeed")
