@@ -231,8 +231,8 @@ class Evaluator:
     def _path(self, states: list[str]) -> Path | None:
         """Returns the path of the cached statistics, or None if a state is defined by a class outside of this package.
 
-        An extractor that wraps a user's module is also identified by the features of a noise image, because the
-        module's code can change while its weights and name stay the same.
+        If the extractor wraps a user's module, the path also depends on the features of a noise image. The reason is
+        that the module's code can change while its weights and name stay the same.
         """
         if not all(key.startswith("lit_gans.") for key in states):
             return None

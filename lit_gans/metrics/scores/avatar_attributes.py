@@ -33,7 +33,7 @@ class AvatarAttributes(StoredFeatures):
     See `FeatureScore` for further arguments.
 
     Args:
-        combined: attributes that form a combination.
+        combined: attributes that `combinations_known` and `combinations_by_chance` combine.
 
     Raises:
         RefusedInput: the extractor is not an `AvatarsExtractor`, or an attribute does not exist.

@@ -55,8 +55,8 @@ class FeatureScore(Score):
             with `Features`.
         reset_real_features: whether `reset` also resets the states of the real images.
         normalize: whether images are floats in [0, 1], which are rounded to uint8. Otherwise, images must be uint8.
-        input_img_size: channels, height and width of a random image. It is passed to `feature` to determine the widths
-            of its outputs, if `feature` does not declare them.
+        input_img_size: channels, height and width of a random image. If `feature` does not declare the widths of its
+            outputs, the image is passed to `feature` to determine them.
         seed: seed of random splits and subsets. The global random number generator is not used.
         kwargs: arguments of `torchmetrics.Metric`.
 
