@@ -1,1 +1,1 @@
-"""Networks for use elsewhere: all of them as safetensors with their configuration, and generators as ONNX."""
+"""Exports networks for use outside of this package: all networks as safetensors, and generators as ONNX files."""

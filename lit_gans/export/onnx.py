@@ -1,4 +1,4 @@
-"""Generators as ONNX files, for runtimes without PyTorch."""
+"""Exports generators as ONNX files, for runtimes without PyTorch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from lit_gans.common.errors import import_extra
 from lit_gans.training.module import AdversarialModule
 from lit_gans.training.sampling import Weights
 
-_ROWS = 2  # of the example batch; any other number of images works later
+_ROWS = 2  # batch size of the example inputs; the exported generator supports any batch size
 
 
 class GeneratorGraph(nn.Module):
-    """Generator with named tensors as inputs and images in [0, 1] as output, as those of `AdversarialModule.sample`.
+    """Wraps a generator for export, with tensors as inputs and images in [0, 1] as output.
+
+    The images are the same as those of `AdversarialModule.sample`.
 
     Args:
         module: module of a trained model.
@@ -33,14 +35,17 @@ class GeneratorGraph(nn.Module):
         self.names = list(example_inputs(module))
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Returns images (n, channels, height, width) in [0, 1]; points as they are."""
-        generate, to_unit_range = self._parts  # methods, so that the other networks are not exported
+        """Returns images (n, channels, height, width) in [0, 1]. Points are returned without scaling."""
+        # stores only bound methods rather than the module, so that the module's other networks are not exported
+        generate, to_unit_range = self._parts
         return to_unit_range(generate(self.generator, dict(zip(self.names, inputs, strict=True))))
 
 
 def example_inputs(module: AdversarialModule, num: int = _ROWS, seed: int = 0) -> dict[str, Tensor]:
-    """Returns random inputs of the exported generator by name: latents, and labels where the model has classes; for
-    pix2pix, the input images and the numbers of its dropout.
+    """Returns random inputs of the exported generator by name.
+
+    The inputs are latents, and labels if the model has classes. For pix2pix, they are the input images and the random
+    numbers of its dropout layers.
     """
     dummy = module.dummy_batch(num)
     generator = torch.Generator().manual_seed(seed)
@@ -52,27 +57,27 @@ def example_inputs(module: AdversarialModule, num: int = _ROWS, seed: int = 0) -
 
 
 def export_onnx(module: AdversarialModule, path: str | Path, weights: Weights | None = None) -> Path:
-    """Writes the generator as an ONNX file whose inputs have any number of rows and whose output is `images`.
+    """Exports the generator as an ONNX file. Its inputs can have any batch size, and its output is named `images`.
 
     Args:
         module: module of a trained model.
-        path: file to write.
+        path: path of the ONNX file.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
 
     Returns:
         The path of the file.
 
     Raises:
-        RefusedInput: the packages of the extra `export` are missing, or averaged weights are requested but do not
+        RefusedInput: the packages of the extra `export` are not installed, or averaged weights are requested but do not
             exist.
     """
-    for package in ("onnx", "onnxscript"):  # of torch's exporter
+    for package in ("onnx", "onnxscript"):  # packages that torch's exporter requires
         import_extra(package, "export")
     graph = GeneratorGraph(module, weights)
     inputs = example_inputs(module)
     rows = torch.export.Dim("num_images", min=1)
     with replacing(Path(path)) as part, warnings.catch_warnings(), torch.no_grad():
-        warnings.filterwarnings("ignore")  # of the exporter about its own libraries
+        warnings.filterwarnings("ignore")  # the exporter warns about its own libraries
         torch.onnx.export(
             graph,
             tuple(inputs.values()),

@@ -1,1 +1,1 @@
-"""What one does with the latents of a trained generator: truncation, interpolation, directions, projection."""
+"""Operations on the latents of a trained generator: truncation, interpolation, directions and projection."""

@@ -1,4 +1,4 @@
-"""Directions in the space of latents that change an image, found without labels."""
+"""Directions in latent space that change an image. They are computed without labels."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _LAYERS = (nn.Linear, nn.ConvTranspose2d)
 def directions(
     module: AdversarialModule, num: int, generator: nn.Module | None = None
 ) -> tuple[Float[Tensor, "n z"], Float[Tensor, " n"]]:
-    """Finds the directions of latents that change the first layer of a generator most (Shen and Zhou 2021, SeFa).
+    """Computes the latent directions that change the output of the generator's first layer most.
 
-    They are the eigenvectors of A^T A with the largest eigenvalues, where A is the weight that the latents are
-    multiplied with (equation 6).
+    The method is SeFa (Shen and Zhou 2021). The directions are the eigenvectors of A^T A with the largest eigenvalues,
+    where A is the weight matrix by which the latents are multiplied (equation 6).
 
     Args:
-        module: a GAN whose generator begins with a dense layer or a transposed convolution of the latents.
-        num: number of directions, at most the length of a latent.
-        generator: the network; None for the one that samples.
+        module: GAN whose generator begins with a dense layer or a transposed convolution of the latents.
+        num: number of directions, at most the dimension of the latents.
+        generator: generator; None uses the generator with which the module samples.
 
     Returns:
-        Unit vectors, those that change most first, and their eigenvalues.
+        Unit vectors, sorted by their eigenvalues in descending order, and the eigenvalues.
 
     Raises:
         RefusedInput: the generator does not begin with such a layer, or `num` is out of range.
@@ -35,7 +35,7 @@ def directions(
     if not 1 <= num <= module.latent_dim:
         raise RefusedInput(f"num={num} must be at least 1 and at most latent_dim={module.latent_dim}.")
     weight = _first_weight(module, module.sampling_generator() if generator is None else generator)
-    values, vectors = torch.linalg.eigh(weight.double().T @ weight.double())  # in ascending order
+    values, vectors = torch.linalg.eigh(weight.double().T @ weight.double())  # eigenvalues in ascending order
     values, vectors = values[-num:].flip(0), vectors.T[-num:].flip(0)
     largest = vectors.gather(1, vectors.abs().argmax(1, keepdim=True))
     return (vectors * largest.sign()).float().cpu(), values.float().cpu()
@@ -43,14 +43,14 @@ def directions(
 
 @torch.no_grad()
 def _first_weight(module: AdversarialModule, generator: nn.Module) -> Float[Tensor, "out z"]:
-    """Returns the matrix that latents are multiplied with in the first layer that has weights."""
+    """Returns the matrix by which latents are multiplied in the first linear or convolutional layer."""
     first: list[nn.Module] = []
 
-    def note(layer: nn.Module, _: object) -> None:
+    def record_first(layer: nn.Module, _: object) -> None:
         first.extend([] if first else [layer])
 
     layers = [layer for layer in generator.modules() if isinstance(layer, (*_LAYERS, nn.Conv2d))]
-    hooks = [layer.register_forward_pre_hook(note) for layer in layers]
+    hooks = [layer.register_forward_pre_hook(record_first) for layer in layers]
     try:
         with evaluating(generator), module.device:
             module.generate(generator, module.dummy_batch(1))
@@ -59,9 +59,10 @@ def _first_weight(module: AdversarialModule, generator: nn.Module) -> Float[Tens
             hook.remove()
     if not first or not isinstance(first[0], _LAYERS):
         raise RefusedInput(
-            f"the generator of {type(module).__name__} does not begin with a dense layer or transposed convolution of"
-            " its latents: it has no such directions."
+            f"the generator of {type(module).__name__} does not begin with a dense layer or a transposed convolution"
+            " of its latents, so that it has no such directions: use a generator that begins with such a layer."
         )
     weight = first[0].weight
-    rows = weight if isinstance(first[0], nn.Linear) else weight.flatten(1).T  # (in, out, k, k)
-    return rows[:, : module.latent_dim]  # the others are multiplied with an embedding of the class
+    # the weight of a transposed convolution has shape (in, out, k, k)
+    matrix = weight if isinstance(first[0], nn.Linear) else weight.flatten(1).T
+    return matrix[:, : module.latent_dim]  # the remaining columns are multiplied by the class embedding

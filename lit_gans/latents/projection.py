@@ -1,4 +1,4 @@
-"""Projection: the latents whose images are closest to given images."""
+"""Projection of images to latent space: finds the latents whose generated images are closest to given images."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.training.module import AdversarialModule
 from lit_gans.training.sampling import Weights, evaluating
 
-_SMALLEST = 4  # pixels of the coarsest scale
+_SMALLEST = 4  # minimum height and width of the coarsest scale, in pixels
 
 
 def pyramid_distance(images: Float[Tensor, "n c h w"], targets: Float[Tensor, "n c h w"]) -> Float[Tensor, " n"]:
-    """Computes the mean absolute difference of images at every scale, each of half the size of the one before.
+    """Computes the mean absolute difference between images at several scales. Each scale halves the previous size.
 
-    It needs no network, so that it measures images of any kind: the fine scales compare edges, the coarse ones colors
-    and shapes, which are matched before edges lie upon each other.
+    The distance does not need a network, so that it supports images of any kind. The fine scales compare edges. The
+    coarse scales compare colors and shapes, so that these can be matched even if edges do not yet overlap.
 
     Returns:
-        The mean over pixels and channels, summed over the scales down to 4 pixels.
+        The absolute difference, averaged over pixels and channels, and summed over the scales down to 4 pixels.
     """
     distance = (images - targets).abs().flatten(1).mean(1)
     while min(images.shape[-2:]) >= 2 * _SMALLEST:
@@ -45,39 +45,42 @@ def project(
     seed: int = 0,
     follow: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> tuple[Float[Tensor, "n z"], Float[Tensor, " n"]]:
-    """Finds latents whose images resemble given ones, by gradient descent (Zhu et al. 2016, section 3.1).
+    """Finds latents whose generated images resemble target images, by gradient descent (Zhu et al. 2016, section 3.1).
 
-    The loss of an image is its `pyramid_distance` plus `prior` times half the mean square of its latent, the negative
-    log-density of latents. For each image, the best of several random latents is refined by Adam, with noise on the
-    latents that fades away in the first three quarters (Karras et al. 2020, appendix D).
+    The loss of an image is its `pyramid_distance` plus `prior` times half the mean square of its latent. The second
+    term is the negative log-density of latents. For each target, several random latents are compared, and the best of
+    them is optimized with Adam. Noise is added to the latents, and is reduced to zero during the first three quarters
+    of the steps (Karras et al. 2020, appendix D).
 
     Args:
-        module: a GAN that maps latents to images.
-        targets: images in [0, 1], of the module's size.
+        module: GAN that maps latents to images.
+        targets: target images in [0, 1], with the image size of the module.
         labels: class of each image, for a generator with classes.
         steps: number of Adam steps.
-        starts: number of random latents of which each image begins with the best.
-        lr: learning rate of Adam, which decays along a cosine.
-        prior: weight of the density of latents: a larger one finds more typical images.
+        starts: number of random latents per target. The optimization starts with the best of them.
+        lr: initial learning rate of Adam, which follows a cosine schedule.
+        prior: weight of the log-density of latents. A larger weight yields more typical images.
         weights: see `AdversarialModule.sample`.
         seed: seed of the random latents.
-        follow: wraps the steps, for example `tqdm.tqdm`.
+        follow: function that wraps the steps, for example `tqdm.tqdm`.
 
     Returns:
-        The latents, and the `pyramid_distance` of their images.
+        The latents, and the `pyramid_distance` between their images and the targets.
 
     Raises:
-        RefusedInput: the images have another size.
+        RefusedInput: the targets do not have the image size of the module.
     """
     expected = module.image_shape
     if tuple(targets.shape[1:]) != expected:
-        raise RefusedInput(f"the images have shape {tuple(targets.shape[1:])}, the model {expected}: resize them.")
+        raise RefusedInput(
+            f"the images have shape {tuple(targets.shape[1:])}, but the model generates {expected}: resize them."
+        )
     network = module.sampling_generator(weights)
     device = module.device
     targets = targets.to(device)
     labels = module.labels(len(targets)) if labels is None else labels
     labels = None if labels is None else labels.to(device)
-    frozen = [each for each in network.parameters() if each.requires_grad]
+    frozen = [parameter for parameter in network.parameters() if parameter.requires_grad]
     network.requires_grad_(False)
 
     def images_of(latents: Tensor, of_labels: Tensor | None) -> Tensor:
@@ -99,8 +102,8 @@ def project(
                 optimizer.step()
                 schedule.step()
         with evaluating(network), torch.no_grad():
-            found = latents.detach()
-            return found.cpu(), pyramid_distance(images_of(found, labels), targets).cpu()
+            projected = latents.detach()
+            return projected.cpu(), pyramid_distance(images_of(projected, labels), targets).cpu()
     finally:
         for parameter in frozen:
             parameter.requires_grad_(True)
@@ -115,7 +118,7 @@ def _best_starts(
     starts: int,
     seed: int,
 ) -> Float[Tensor, "n z"]:
-    """Returns the random latent of each target whose image is closest to it."""
+    """Returns, for each target, the random latent whose generated image is closest to the target."""
     best = torch.full((len(targets),), torch.inf, device=targets.device)
     chosen = torch.zeros(len(targets), module.latent_dim, device=targets.device)
     for candidate in module.latents(starts, seed).to(targets.device):

@@ -1,4 +1,4 @@
-"""Truncation: better single images for less variety."""
+"""Truncation of latents, which trades diversity of the images for quality."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from lit_gans.common.errors import RefusedInput
 
 
 def truncated(latents: Float[Tensor, "n z"], bound: float | None) -> Float[Tensor, "n z"]:
-    """Maps standard normal numbers to a normal distribution that is cut off at -bound and bound.
+    """Maps latents from a standard normal distribution to a normal distribution that is truncated to [-bound, bound].
 
-    The truncation trick of Brock et al. 2019, section 3.1, which draws the numbers beyond the bound again. Here each
-    number is mapped to the one with the same rank in the truncated distribution, so that a smaller bound moves an image
-    instead of replacing it. No generator here has a mapping network, so that there is no average latent to move towards
-    (Karras et al. 2019, section 2.1): the mean of the latents is 0.
+    It implements the truncation trick (Brock et al. 2019, section 3.1), which resamples all numbers beyond the bound.
+    Here, each number is instead mapped to the number at the same quantile of the truncated distribution. A smaller
+    bound therefore changes an image gradually instead of replacing it. Truncation towards an average latent (Karras et
+    al. 2019, section 2.1) is not applicable: no generator of this package has a mapping network, and the mean of the
+    latents is 0.
 
     Args:
-        latents: standard normal numbers.
-        bound: largest absolute value, greater than 0; None leaves the latents as they are.
+        latents: latents from a standard normal distribution.
+        bound: maximum absolute value, which must be greater than 0. If None, the latents are returned unchanged.
 
     Raises:
         RefusedInput: the bound is not greater than 0.
@@ -29,8 +30,8 @@ def truncated(latents: Float[Tensor, "n z"], bound: float | None) -> Float[Tenso
     if bound is None:
         return latents
     if not 0 < bound < math.inf:
-        raise RefusedInput(f"truncation={bound} must be greater than 0; null for no truncation.")
+        raise RefusedInput(f"truncation={bound} must be greater than 0; use null for no truncation.")
     numbers = latents.double()
-    inside = math.erf(bound / math.sqrt(2))  # probability of a number within the bound
-    ranks = (1 - inside) / 2 + inside * torch.special.ndtr(numbers)
-    return torch.special.ndtri(ranks).clamp(-bound, bound).to(latents.dtype)
+    inside = math.erf(bound / math.sqrt(2))  # probability that a standard normal number is within the bound
+    quantiles = (1 - inside) / 2 + inside * torch.special.ndtr(numbers)
+    return torch.special.ndtri(quantiles).clamp(-bound, bound).to(latents.dtype)

@@ -1,4 +1,4 @@
-"""Metrics of generated images: feature extractors, and scores of features as torchmetrics."""
+"""Metrics for generated images: feature extractors, and torchmetrics that compute scores from features."""
 
 from lit_gans.metrics.scores.avatar_attributes import AvatarAttributes
 from lit_gans.metrics.scores.classes import ClassAccuracy, ClassCoverage, IntraFID

@@ -1,4 +1,4 @@
-"""Cache of the statistics of real images on disk, so that they are computed only once for all runs."""
+"""Caches the statistics of real images on disk, so that they are computed only once for all runs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FORMAT_VERSION = 5
 
 
 def reference_path(extractor: Extractor, **key: Any) -> Path:
-    """Returns the path of the statistics of real images, in `references/` of the cache folder.
+    """Returns the path of the cached statistics of real images, in `references/` of the cache folder.
 
     Args:
         extractor: feature extractor.
-        key: plain values that the statistics depend on besides the extractor.
+        key: JSON-serializable values that the statistics depend on, in addition to the extractor.
     """
-    stamped = {
+    identity = {
         "format": FORMAT_VERSION,
         "torch": torch.__version__,
         "extractor": extractor.name,
@@ -40,36 +40,36 @@ def reference_path(extractor: Extractor, **key: Any) -> Path:
         "resize": extractor.resize,
         **key,
     }
-    name = f"{hashlib.sha256(json.dumps(stamped, sort_keys=True).encode()).hexdigest()}.safetensors"
+    name = f"{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()}.safetensors"
     return cache_folder() / "references" / name
 
 
 def load(path: Path, scores: Mapping[str, FeatureScore]) -> float | None:
-    """Loads the states of the real images, on the first rank: those of the other ranks are empty.
+    """Loads the states of the real images on rank 0. The states of all other ranks stay empty.
 
-    A damaged file counts as none, with a warning.
+    If the file is damaged, a warning is issued and the file is ignored.
 
     Args:
         path: path of the file.
-        scores: scores by what their states depend on.
+        scores: scores by their `FeatureScore.states_key`.
 
     Returns:
-        FID between two halves of the images, NaN if no score needs Gaussians; None if there is no file.
+        FID between two halves of the images, NaN if no score fits Gaussians, or None if there is no file.
     """
     rank, world_size = place()
     tensors = read(path) if rank == 0 else {}
-    found = [tensors.pop("halves").item() if tensors else None]
+    halves = [tensors.pop("halves").item() if tensors else None]
     for name, tensor in tensors.items():
         owner, _, state = name.rpartition("/")
         score = scores[owner]
         setattr(score, state, [tensor] if state in score.lists else tensor.to(score.device))
     if world_size > 1:
-        distributed.broadcast_object_list(found)
-    return found[0]
+        distributed.broadcast_object_list(halves)
+    return halves[0]
 
 
 def save(path: Path, scores: Mapping[str, FeatureScore], halves: float) -> None:
-    """Stores the states of the real images of all ranks, see `load`."""
+    """Saves the states of the real images of all ranks. See `load` for the arguments."""
     tensors = {"halves": torch.tensor(halves, dtype=torch.float64)}
     for owner, score in scores.items():
         with score.sync_context():
@@ -81,17 +81,21 @@ def save(path: Path, scores: Mapping[str, FeatureScore], halves: float) -> None:
 
 
 def write(path: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Writes tensors with their digest; a failure costs a warning."""
+    """Writes tensors and their digest. If the file cannot be written, a warning is issued."""
     try:
-        with replacing(path, path.with_name(f"{path.name}.{os.getpid()}")) as part:  # two runs may write concurrently
+        # the name contains the pid, because several runs might write the file at the same time
+        with replacing(path, path.with_name(f"{path.name}.{os.getpid()}")) as part:
             save_file(tensors, part, {"sha256": digest_of(dict(sorted(tensors.items())))})
     except (OSError, SafetensorError) as error:
-        warnings.warn(f"The statistics of the real images cannot be stored in {path.parent}: {error}", stacklevel=4)
+        warnings.warn(f"The statistics of the real images cannot be saved in {path.parent}: {error}", stacklevel=4)
 
 
 def read(path: Path) -> dict[str, torch.Tensor]:
-    """Returns the tensors of a file; none if there is no file, or a damaged one, which costs a warning."""
-    if not os.path.isfile(path):  # `Path.is_file` raises an error for a name that is too long
+    """Returns the tensors of a file. If the file does not exist or is damaged, an empty dictionary is returned.
+
+    A warning is issued for a damaged file.
+    """
+    if not os.path.isfile(path):  # `Path.is_file` would raise an error if the name is too long
         return {}
     try:
         with safe_open(path, "pt") as file:

@@ -1,4 +1,4 @@
-"""Evaluation of generated against real images: all scores from one pass of a feature extractor."""
+"""Compares generated images with real images. All scores are computed from a single pass of the feature extractor."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 
 class Evaluator:
-    """Compares generated with real images by the features of an extractor.
+    """Compares generated images with real images by the features of an extractor.
 
-    Each rank adds its share of the generated images, which may be empty, and reads its share of the real ones; values
+    Each rank reads its share of the real images and adds its share of the generated images, which can be empty. Values
     are computed from the images of all ranks.
 
         evaluator = Evaluator(DigitsExtractor(), {"fid": FrechetInceptionDistance()}, num_samples=1000)
@@ -39,24 +39,24 @@ class Evaluator:
         values = evaluator.measure(generated_images)
 
     Args:
-        extractor: extractor of features and logits; keys end with its name.
-        scores: scores by name, None for those that are disabled; their copies take the extractor, the seed and the
-            device of the evaluator. None measures FID, Inception Score and, where there are classes, the scores of
-            these.
-        num_samples: number of generated images on all ranks.
-        batch_size: number of images extracted at once.
-        seed: seed of splits and subsets.
+        extractor: extractor of features and logits. Its name is the suffix of the metric keys.
+        scores: scores by name; a score that is None is disabled. The evaluator uses copies of the scores, and sets
+            their extractor, seed and device. By default, FID, Inception Score and, if there are classes, the class
+            scores are measured.
+        num_samples: total number of generated images on all ranks.
+        batch_size: number of images that are extracted at once.
+        seed: seed of random splits and subsets.
         device: device of the extractor.
-        num_classes: number of classes that generated images are asked for; 0 drops the scores that need classes.
+        num_classes: number of classes of the generator; 0 disables the scores that need classes.
 
     Attributes:
-        scores: scores that are measured, by name; `choose` sets them.
-        left_out: reason why each other score is left out, by name.
+        scores: scores that are measured, by name. `choose` sets them.
+        left_out: reason why a score is not measured, by the score's name.
         num_real, shape, data_sha256: number, shape (c, h, w) and digest of the real images.
-        labels_sha256: digest of their classes, where a score depends on them; otherwise None.
-        real_halves: FID between two halves of the real images, those with even and odd indices, a lower bound in
-            practice; NaN if no score fits Gaussians.
-        probe: features of a noise image in short, where the extractor does not declare its widths.
+        labels_sha256: digest of the classes of the real images if a score depends on them, otherwise None.
+        real_halves: FID between the real images with even indices and the real images with odd indices, which is a
+            lower bound in practice. NaN if no score fits Gaussians.
+        probe: summary of the features of a noise image, if the extractor does not declare the widths of its outputs.
 
     Raises:
         RefusedInput: two scores have the same key.
@@ -72,7 +72,9 @@ class Evaluator:
         device: torch.device | str = "cpu",
         num_classes: int = 0,
     ) -> None:
-        self._requested = deepcopy(_requested(extractor, scores))  # two evaluators share no states
+        self._requested = deepcopy(
+            _requested(extractor, scores)
+        )  # copy the scores, so that evaluators do not share states
         self.extractor, self.device = extractor, torch.device(device)
         self.num_samples, self.batch_size, self.seed = num_samples, batch_size, seed
         self.num_classes = num_classes
@@ -85,33 +87,34 @@ class Evaluator:
         self._network, self._widths, self._warned = Network(extractor), Widths(), False
         self._labels: Tensor | None = None
         self._collection = MetricCollection([])
-        self._owners: dict[str, FeatureScore] = {}  # one score of each group that shares its states
+        self._owners: dict[str, FeatureScore] = {}  # one score of each group of scores that share their states
         self._num_fake = SumMetric(dist_sync_fn=gather)
 
     @property
     def directions(self) -> dict[str, str | None]:
-        """Whether the best value of each key is the `min` or the `max`; None for neither."""
+        """`min` or `max` for each key, depending on whether smaller or larger values are better; None for neither."""
         scores = self.scores.values()
         return {key: score.directions[name] for score in scores for name, key in score.keys(self.extractor).items()}
 
     @property
     def fits_gaussians(self) -> bool:
-        """Whether a score needs means and covariances."""
+        """Whether any score needs means and covariances."""
         return any(score.needs_covariance for score in self.scores.values())
 
     def choose(self, real: Tensor | RealImages | Iterator[Tensor], labels: Tensor | None = None) -> None:
-        """Identifies the real images, and chooses the scores that images and extractor allow.
+        """Computes the digest of the real images, and selects the scores that the images and the extractor support.
 
-        Rank 0 reads all images for their digest, unless the data know it (`lit_gans.data.contracts.Fingerprinted`).
-        Every rank must call this method. The other scores are left out, with a reason in `left_out`; scores of classes
-        need no reason where the data have none.
+        Rank 0 reads all images to compute their digest, unless the data provide it
+        (`lit_gans.data.contracts.Fingerprinted`). Every rank must call this method. For each score that is not
+        supported, the reason is stored in `left_out`. If there are no classes, class scores are left out without a
+        reason.
 
         Args:
             real: see `extract`.
             labels: see `add_real`.
 
         Raises:
-            RefusedInput: no score is left, with every reason.
+            RefusedInput: no score can be measured. The message contains the reason for each score.
         """
         read = real.real_fingerprint if isinstance(real, Fingerprinted) else lambda: fingerprint(self._batches(real))
         self.data_sha256, self.num_real, self.shape = computed_once(read)
@@ -135,7 +138,7 @@ class Evaluator:
         self._attach()
 
     def _attach(self) -> None:
-        """Gives the scores the extractor; those whose states are equal share them."""
+        """Sets the extractor of all scores. Scores with equal states form groups that share their states."""
         groups: dict[str, list[str]] = {}
         for name, score in self.scores.items():
             score.reset_real_features, score.seed = False, self.seed
@@ -146,16 +149,17 @@ class Evaluator:
         self._collection = MetricCollection(dict(self.scores), compute_groups=list(groups.values()))
 
     def add_real(self, real: Tensor | RealImages, store: bool = False, labels: Tensor | None = None) -> None:
-        """Adds the real images: `choose`, then `extract`.
+        """Adds the real images by calling `choose` and then `extract`.
 
         Args:
-            real: uint8 (n, c, h, w), or data with `real_batches`, such as a datamodule or a folder of images; the same
-                on every rank.
-            store: whether to read the statistics if an earlier run has stored them, and to store them otherwise.
-            labels: class of each image (n,), for scores that need classes; by default those of the data, if it has any.
+            real: uint8 images (n, c, h, w), or data with `real_batches`, such as a datamodule or a folder of images.
+                Must be the same on every rank.
+            store: whether to load the statistics if an earlier run has stored them, and to store them otherwise.
+            labels: class of each image (n,), for scores that need classes. By default, the labels of the data are used,
+                if it has any.
 
         Raises:
-            RefusedInput: there are too few images for every score.
+            RefusedInput: no score can be measured, for example because there are too few images.
         """
         self.choose(real, labels)
         self.extract(real, store)
@@ -166,20 +170,20 @@ class Evaluator:
         store: bool = False,
         follow: Callable[[Iterable[Tensor]], Iterable[Tensor]] = iter,
     ) -> None:
-        """Extracts the real images that `choose` has identified, of which each rank takes a contiguous share.
+        """Extracts features of the real images that were passed to `choose`. Each rank extracts a contiguous share.
 
-        A rank reads only its share of a tensor and of the data of this package, see `images_between` for other data.
+        A rank reads only its share of a tensor or of data of this package. For other data, see `images_between`.
 
         Args:
-            real: see `add_real`; or an iterator over all batches, which is left alone if the statistics are stored.
+            real: see `add_real`; or an iterator over all batches, which is not consumed if the statistics are stored.
             store: see `add_real`.
-            follow: yields the batches of this rank, to show progress or to stop early.
+            follow: function that wraps the batches of this rank, to show progress or to stop early.
         """
         stateful = {key: score for key, score in self._owners.items() if score.real_states()}
         path = self._path(sorted(stateful)) if store else None
-        found = None if path is None else cache.load(path, stateful)
-        self.real_halves = self._extract_real(real, follow) if found is None else found
-        if path is not None and found is None:
+        cached = None if path is None else cache.load(path, stateful)
+        self.real_halves = self._extract_real(real, follow) if cached is None else cached
+        if path is not None and cached is None:
             cache.save(path, stateful, self.real_halves)
 
     def _batches(self, images: Tensor | RealImages | Iterable[Tensor]) -> Iterable[Tensor]:
@@ -190,22 +194,23 @@ class Evaluator:
     def _extract_real(
         self, real: Tensor | RealImages | Iterator[Tensor], follow: Callable[[Iterable[Tensor]], Iterable[Tensor]]
     ) -> float:
-        """Adds this rank's share of the real images to the scores, and returns the FID between the two halves.
+        """Adds this rank's share of the real images to the scores, and returns the FID between two halves of them.
 
-        NaN if no score fits Gaussians, or if a half would have fewer than two images, which have no covariance.
+        Returns NaN if no score fits Gaussians, or if a half has fewer than two images, so that it has no covariance.
         """
         rank, world_size = place()
-        # full batches, so that values do not depend on the ranks; the last ranks may have none
+        # Shares consist of full batches, so that values do not depend on the world size. The last ranks can have none.
         start, stop = (
-            min(-(-self.num_real * each // (world_size * self.batch_size)) * self.batch_size, self.num_real)
-            for each in (rank, rank + 1)
+            min(-(-self.num_real * index // (world_size * self.batch_size)) * self.batch_size, self.num_real)
+            for index in (rank, rank + 1)
         )
         halves = FrechetInceptionDistance()
         halves.attach(self._network, self._widths)
         halves.to(self.device)
-        self._collection.update(Features.of_nothing(self._widths, self.device), real=True)  # a rank may have no others
-        own = self._between(real, start, stop)
-        for images, labels in with_labels(follow(own), None if self._labels is None else self._labels[start:stop]):
+        # update with an empty batch first, because this rank might have no images
+        self._collection.update(Features.of_nothing(self._widths, self.device), real=True)
+        share = self._between(real, start, stop)
+        for images, labels in with_labels(follow(share), None if self._labels is None else self._labels[start:stop]):
             features, logits = self._network(images.to(self.device))
             self._collection.update(Features(features, logits), real=True, labels=labels)
             for half in (0, 1) if self.fits_gaussians else ():
@@ -218,16 +223,16 @@ class Evaluator:
         return halves.compute().item()
 
     def _between(self, real: Tensor | RealImages | Iterator[Tensor], start: int, stop: int) -> Iterator[Tensor]:
-        """Yields the images from position `start` to before `stop`."""
+        """Yields batches of the images at positions `start` to `stop - 1`."""
         if isinstance(real, RealImages):
             return images_between(real, start, stop, self.batch_size)
         return cut(iter(self._batches(real)), start, stop)
 
     def _path(self, states: list[str]) -> Path | None:
-        """Returns the path of the statistics of the real images, if their states do not depend on code elsewhere.
+        """Returns the path of the cached statistics, or None if a state is defined by a class outside of this package.
 
-        An extractor that wraps a user's module is also identified by the features of a noise image, since its code may
-        change while its weights and name stay the same.
+        If the extractor wraps a user's module, the path also depends on the features of a noise image. The reason is
+        that the module's code can change while its weights and name stay the same.
         """
         if not all(key.startswith("lit_gans.") for key in states):
             return None
@@ -242,21 +247,22 @@ class Evaluator:
         )
 
     def measure(self, fake: Tensor | Iterable[Tensor], labels: Tensor | None = None) -> dict[str, float]:
-        """Computes the values of generated images by key.
+        """Computes the scores of generated images, and returns their values by key.
 
         Args:
-            fake: images of this rank, uint8 (n, c, h, w) or batches of them, a contiguous share of all images.
-            labels: class that was asked for of each image of this rank (n,), for scores that need classes.
+            fake: uint8 images (n, c, h, w) of this rank, or batches of them. They are a contiguous share of all images.
+            labels: class (n,) for which each image of this rank was generated, for scores that need classes.
 
         Raises:
-            RefusedInput: classes are missing, or the number of images on all ranks differs from `num_samples`.
+            RefusedInput: classes are missing, or the total number of images on all ranks differs from `num_samples`.
             RuntimeError: the real images have not been added.
         """
         if not self.data_sha256:
             raise RuntimeError("Call Evaluator.add_real() first: there are no real images to compare with.")
         self._collection.reset()
         self._num_fake.reset()
-        self._collection.update(Features.of_nothing(self._widths, self.device), real=False)  # a rank may have no others
+        # update with an empty batch first, because this rank might have no images
+        self._collection.update(Features.of_nothing(self._widths, self.device), real=False)
         self._num_fake.update(0)
         for images, classes in with_labels(self._batches(fake), labels):
             self._collection.update(self._network(images.to(self.device)), real=False, labels=classes)
@@ -264,27 +270,27 @@ class Evaluator:
         num = int(self._num_fake.compute())
         if num != self.num_samples:
             raise RefusedInput(f"Expected {self.num_samples} generated images, received {num}.")
-        self._warn_of_few(min(self.num_real, num))
+        self._warn_if_rank_deficient(min(self.num_real, num))
         values: dict[str, float] = {}
         for score in self.scores.values():
             keys = score.keys(self.extractor)
             values |= {keys[name]: value for name, value in score.named(score.compute()).items()}
         return values
 
-    def _warn_of_few(self, num: int) -> None:
-        """Warns once if there are no more images than features."""
+    def _warn_if_rank_deficient(self, num: int) -> None:
+        """Warns once if the number of images does not exceed the number of features."""
         if self.fits_gaussians and num <= self._widths.features and not self._warned:
             self._warned = True
             logger.warning(
-                "%d images are no more than the %d features: covariances do not have full rank, and the FID is far too"
-                " large to compare with the FID of more images.",
+                "The number of images (%d) does not exceed the number of features (%d), so that covariances do not have"
+                " full rank: the FID is far too large, and cannot be compared with the FID of more images.",
                 num,
                 self._widths.features,
             )
 
 
 def _requested(extractor: Extractor, scores: Mapping[str, FeatureScore | None] | None) -> dict[str, FeatureScore]:
-    """Returns the scores that are asked for, by name; see `Evaluator` for arguments and errors."""
+    """Returns the scores that are not disabled, by name. See `Evaluator` for the arguments and errors."""
     if scores is None:
         scores = {
             "fid": FrechetInceptionDistance(),
@@ -298,12 +304,12 @@ def _requested(extractor: Extractor, scores: Mapping[str, FeatureScore | None] |
     for name, score in requested.items():
         for key in score.keys(extractor).values():
             if owners.setdefault(key, name) != name:
-                raise RefusedInput(f"the scores {owners[key]} and {name} both measure {key}: keep one of them.")
+                raise RefusedInput(f"the scores {owners[key]} and {name} both measure {key}: remove one of them.")
     return requested
 
 
 def with_labels(batches: Iterable[Tensor], labels: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Yields batches of images, each with its rows of the labels, or with None if there are no labels."""
+    """Yields each batch of images together with its labels, or with None if there are no labels."""
     start = 0
     for images in batches:
         yield images, None if labels is None else labels[start : start + len(images)]

@@ -1,4 +1,4 @@
-"""Image files of a folder as uint8 batches."""
+"""Reads the image files of a folder as uint8 batches."""
 
 from __future__ import annotations
 
@@ -20,21 +20,24 @@ from lit_gans.data.images import Frame
 
 logger = logging.getLogger(__name__)
 
-SHEETS = ("grid.png", "interpolation.png", "directions.png", "projected.png")  # what commands write beside the samples
+# sheets of several images, which commands write to the same folder as single samples
+SHEETS = ("grid.png", "interpolation.png", "directions.png", "projected.png")
 
 
 class PictureFolder:
-    """Reads the image files of a folder lazily, sorted by name, with three channels.
+    """Reads the image files of a folder lazily and sorted by name, as images with three channels.
 
-    Skips `SHEETS`, such as the `grid.png` that `lit-gans sample` writes next to the images.
+    Files whose names are in `SHEETS` are skipped, such as the `grid.png` that `lit-gans sample` writes next to the
+    images.
 
     Args:
-        folder: path of the folder; subfolders are not read.
-        image_size: height and width that images are resized to; None requires all images to have the same size.
+        folder: path of the folder. Subfolders are not read.
+        image_size: height and width to which images are resized. If None, all images must have the same size.
         value_range, max_pixels: see `Frame`.
 
     Raises:
-        RefusedInput: the folder does not exist, contains no image files, arrays, or images that cannot be read.
+        RefusedInput: the folder does not exist, contains no image files, contains arrays, or contains images that
+            cannot be read.
     """
 
     def __init__(
@@ -46,19 +49,19 @@ class PictureFolder:
     ) -> None:
         self.folder, self.image_size = Path(folder), None if image_size is None else as_size(image_size)
         self.frame = Frame(None, 3, value_range=value_range, max_pixels=max_pixels, keys="")
-        found = images_in(self.folder)
-        arrays = [path for path in found if path.suffix.lower() in ARRAYS]
+        files = images_in(self.folder)
+        arrays = [path for path in files if path.suffix.lower() in ARRAYS]
         if arrays:
             raise RefusedInput(
-                f"{len(arrays)} of the {len(found)} files in {folder} are arrays, such as {arrays[0]}. Arrays are"
-                " measured from their checkpoint: checkpoint=PATH instead of fake=."
+                f"{len(arrays)} of the {len(files)} files in {folder} are arrays, such as {arrays[0]}. To measure"
+                " arrays, pass their checkpoint: checkpoint=PATH instead of fake=."
             )
-        sheets = [path.name for path in found if path.name in SHEETS]
-        self.paths = [path for path in found if path.name not in SHEETS]
+        sheets = [path.name for path in files if path.name in SHEETS]
+        self.paths = [path for path in files if path.name not in SHEETS]
         if not self.paths:
-            raise RefusedInput(f"{folder} contains no images beside {', '.join(SHEETS)}, which are left out.")
+            raise RefusedInput(f"{folder} contains no images except {', '.join(SHEETS)}, which are skipped.")
         if sheets:
-            logger.info("%s: %s left out, as sheets of several images", folder, ", ".join(sheets))
+            logger.info("%s: skipping %s (sheets of several images)", folder, ", ".join(sheets))
         self._is_checked = False
 
     def __len__(self) -> int:
@@ -67,43 +70,44 @@ class PictureFolder:
     def real_batches(
         self, batch_size: int = 256, start: int = 0, stop: int | None = None
     ) -> Iterator[UInt8[Tensor, "b 3 h w"]]:
-        """Yields every image once, uint8 (b, 3, h, w).
+        """Yields each image once, in uint8 batches of shape (b, 3, h, w).
 
         Args:
-            batch_size: number of images in a batch; the last batch may be smaller.
-            start, stop: reads only images from position `start` to before `stop`; None reads to the end.
+            batch_size: number of images in a batch. The last batch can be smaller.
+            start, stop: only the images at positions `start` to `stop - 1` are read. If `stop` is None, all images from
+                `start` on are read.
 
         Raises:
-            RefusedInput: a file cannot be read, or its size differs from that of the first file.
+            RefusedInput: a file cannot be read, or an image does not have the size of the first image.
         """
         notes: list[str] = []
-        low, high, first, own = 255, 0, self._read(self.paths[0], []), self.paths[start:stop]
-        for position in range(0, len(own), batch_size):
-            paths = own[position : position + batch_size]
+        low, high, first, selected = 255, 0, self._read(self.paths[0], []), self.paths[start:stop]
+        for position in range(0, len(selected), batch_size):
+            paths = selected[position : position + batch_size]
             batch = [self._read(path, notes) for path in paths]
             for path, image in zip(paths, batch, strict=True):
                 if image.shape != first.shape:
-                    one, other = (f"{shape[3]}x{shape[2]}" for shape in (image.shape, first.shape))
+                    size, expected = (f"{shape[3]}x{shape[2]}" for shape in (image.shape, first.shape))
                     raise RefusedInput(
-                        f"{path} is {one}, {self.paths[0].name} {other}: add image_size=N or"
-                        " [HEIGHT,WIDTH] to resize all."
+                        f"{path} has size {size}, but {self.paths[0].name} has size {expected}: add image_size=N or"
+                        " image_size=[HEIGHT,WIDTH] to resize all images."
                     )
             images = torch.cat(batch)
             low, high = min(low, int(images.min())), max(high, int(images.max()))
             yield images
-        if len(own) == len(self.paths) and not self._is_checked:
+        if len(selected) == len(self.paths) and not self._is_checked:
             self._is_checked = True
-            self._warn(Counter(notes), low, high)
+            self._warn_about_values(Counter(notes), low, high)
 
-    def _warn(self, notes: Counter[str], low: int, high: int) -> None:
-        """Logs what a reader of the scores should know of the values of the files: clipped, or far from the range."""
+    def _warn_about_values(self, notes: Counter[str], low: int, high: int) -> None:
+        """Logs a warning if values of the files were clipped, or if 16-bit files use only a small range of values."""
         for note, num in notes.items():
             if note.endswith("clipped"):
                 logger.warning("%s: %d files %s", self.folder, num, note)
         if notes[IN_16_BITS] and high - low < 128:
             logger.warning(
-                "%s: its files of 16 bits use only %d to %d of 0 to 255: value_range=[LOW,HIGH] names the values that"
-                " become black and white.",
+                "%s: the values of its 16-bit files range only from %d to %d after conversion to 0 to 255: set"
+                " value_range=[LOW,HIGH] to the values that become black and white.",
                 self.folder,
                 low,
                 high,

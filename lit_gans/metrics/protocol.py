@@ -1,4 +1,4 @@
-"""Protocols of measurements: everything besides the generator that the values depend on."""
+"""Protocols of measurements. A protocol records everything that the values depend on, except for the generator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.scores.base import FeatureScore
 
 _PACKAGES = ("lit_gans", "torch", "torchvision", "torch_fidelity", "numpy")
-# values are comparable if these are equal
+# two measurements are comparable if these fields are equal
 _COMPARED = (
     "data_sha256",
     "labels_sha256",
@@ -27,8 +27,9 @@ _COMPARED = (
     "extractor_probe",
     "scores",
 )
-_PROBES = 0.01  # difference of probes that devices may make, in parts of their root mean square
-_NOTED = ("data", "batch_norm", "weights", "truncation", "seed", "versions")  # may differ; `differences` reports them
+_PROBE_TOLERANCE = 0.01  # maximum difference of a probe between devices, relative to its root mean square
+# fields that do not affect comparability, but whose differences `differences` reports
+_REPORTED = ("data", "batch_norm", "weights", "truncation", "seed", "versions")
 RUNNING_STATISTICS = "running statistics (evaluation mode)"
 
 
@@ -41,28 +42,28 @@ def stamp(
     truncation: float | None = None,
     trained_against: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Returns the protocol of an evaluator to which the real images have been added, as plain values for JSON.
+    """Returns the protocol of an evaluator as JSON-serializable values. The real images must have been added.
 
     Args:
-        evaluator: the evaluator.
+        evaluator: evaluator.
         data: readable description of the real images.
-        weights: `ema` or `raw` weights of the generator, or `pictures` of a folder.
-        resize: resizing of files, if any.
-        truncation: bound of the numbers of latents, if any.
+        weights: `ema` or `raw` for the weights of the generator, or `pictures` for a folder of images.
+        resize: description of how image files are resized, or None.
+        truncation: bound of the truncated latents, or None.
         trained_against: names of the extractors whose networks are part of the generator's loss.
 
     Returns:
-        data, data_sha256: description of the real images, and digest of all of them, in order.
-        labels_sha256: digest of the classes of the real images, if a score depends on them; otherwise None.
+        data, data_sha256: description of the real images, and digest of all real images in order.
+        labels_sha256: digest of the classes of the real images if a score depends on them, otherwise None.
         num_real, num_fake: number of real and generated images.
         image_size: height and width of the images before the extractor.
-        resize: resizing of files, and of the extractor.
-        quantization: conversion of floats to bytes.
+        resize: description of how image files are resized, and how the extractor resizes images.
+        quantization: description of how floats are converted to bytes.
         extractor, extractor_sha256: name and digest of the extractor, see `Extractor.sha256`.
-        extractor_probe: mean and root mean square of a noise image's features, of a module's extractor.
+        extractor_probe: for an extractor that wraps a module, mean and root mean square of a noise image's features.
         batch_norm: mode of the generator's batch norm.
-        scores: settings of each score; of a class outside this package also the digest of its code.
-        weights, truncation, trained_against: see above.
+        scores: settings of each score. If its class is not in this package, also the digest of the class' code.
+        weights, truncation, trained_against: see the arguments.
         seed: seed of latents, splits and subsets.
         versions: versions of the numerical libraries.
     """
@@ -100,22 +101,29 @@ def versions() -> dict[str, str]:
 
 
 def is_biased(protocol: dict[str, Any]) -> bool:
-    """Returns whether the extractor of a protocol is one that the generator was trained against."""
+    """Returns whether the network of the protocol's extractor was part of the generator's loss."""
     return protocol.get("extractor") in protocol.get("trained_against", ())
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Returns reasons why two protocols are not comparable, and other differences, as `field: this and that`."""
+    """Returns two lists of differences between two protocols, each formatted as `field: value and value`.
+
+    The first list contains the differences that make the protocols incomparable. The second list contains all other
+    differences.
+    """
 
     def differing(names: tuple[str, ...]) -> list[str]:
         values = {name: (one.get(name), other.get(name)) for name in names}
-        return [f"{name}: {a} and {b}" for name, (a, b) in values.items() if a != b and not _are_one_probe(name, a, b)]
+        return [f"{name}: {a} and {b}" for name, (a, b) in values.items() if a != b and not _is_same_probe(name, a, b)]
 
-    return differing(_COMPARED), differing(_NOTED)
+    return differing(_COMPARED), differing(_REPORTED)
 
 
-def _are_one_probe(name: str, one: Any, other: Any) -> bool:
-    """Whether two values are probes of one extractor, on any devices; older protocols have none."""
+def _is_same_probe(name: str, one: Any, other: Any) -> bool:
+    """Returns whether two values are probes of the same extractor, possibly on different devices.
+
+    Protocols of older versions have no probe. It then counts as equal.
+    """
     if name != "extractor_probe":
         return False
-    return not (one and other) or bool(np.allclose(one, other, rtol=0, atol=_PROBES * max(one[1], other[1])))
+    return not (one and other) or bool(np.allclose(one, other, rtol=0, atol=_PROBE_TOLERANCE * max(one[1], other[1])))

@@ -1,8 +1,9 @@
 """Strategies that wrap each network of a LightningModule separately.
 
-They are independent of the modules of lit_gans, need torch and Lightning only, and support any module with several
-networks and manual optimization. Importing this package registers their names, with `lightning.pytorch` or
-`pytorch_lightning`, whichever is imported: `Trainer(strategy="network_ddp")`. If neither is yet, both learn the names.
+The strategies support any module with several networks and manual optimization. They need only torch and Lightning, and
+do not depend on the modules of lit_gans. Importing this package registers the strategies by name, for example for
+`Trainer(strategy="network_ddp")`. The names are registered with `lightning.pytorch` or `pytorch_lightning`, whichever
+has been imported. If neither has been imported, the names are registered with both.
 """
 
 import importlib
@@ -21,7 +22,7 @@ __all__ = ["NAMES", "NetworkDDP", "NetworkDeepSpeed", "NetworkFSDP"]
 
 _FILES = {"NetworkDDP": "ddp", "NetworkFSDP": "fsdp", "NetworkDeepSpeed": "deepspeed.strategy"}
 
-NAMES: dict[str, tuple[str, dict[str, Any]]] = {  # the class of each name, and its arguments
+NAMES: dict[str, tuple[str, dict[str, Any]]] = {  # maps each name to a class and its arguments
     "network_ddp": ("NetworkDDP", {}),
     "network_fsdp": ("NetworkFSDP", {}),
     "network_fsdp_layer": ("NetworkFSDP", {"wrap": "layer"}),
@@ -35,28 +36,30 @@ NAMES: dict[str, tuple[str, dict[str, Any]]] = {  # the class of each name, and 
 }
 
 
-def __getattr__(name: str) -> Any:  # the classes are made when they are needed, for the package of the Trainer
+def __getattr__(name: str) -> Any:  # imports a class on first use, when the Trainer's Lightning package is known
     if name not in _FILES:
         raise AttributeError(f"module 'lit_gans.strategies' has no attribute '{name}'")
     return getattr(importlib.import_module(f"lit_gans.strategies.{_FILES[name]}"), name)
 
 
-def _make(package: str, name: str, **arguments: Any) -> Any:
-    """Makes a strategy for a Trainer of a package."""
+def _create_strategy(package: str, name: str, **arguments: Any) -> Any:
+    """Creates a strategy for a Trainer of the given Lightning package."""
     lightning_package(package)
     return __getattr__(name)(**arguments)
 
 
 def _register() -> None:
-    for package in reversed(packages_in_use()):  # both set a logger: the last wins
+    # Importing either package configures its logger. In reverse order, the first package in use is imported last and
+    # its configuration takes effect.
+    for package in reversed(packages_in_use()):
         try:
             registry = importlib.import_module(f"{package}.strategies").StrategyRegistry
-        except Exception:  # an installed package that cannot be imported, beside one that can
-            logging.getLogger(__name__).debug("%s has no names of strategies", package, exc_info=True)
+        except Exception:  # one of two installed Lightning packages may be broken
+            logging.getLogger(__name__).debug("%s: the strategies cannot be registered", package, exc_info=True)
             continue
         for name, (class_name, arguments) in NAMES.items():
-            make = partial(_make, package, class_name)
-            registry.register(name, make, f"`{class_name}` of lit_gans", override=True, **arguments)
+            create = partial(_create_strategy, package, class_name)
+            registry.register(name, create, f"`{class_name}` of lit_gans", override=True, **arguments)
 
 
 _register()

@@ -1,4 +1,4 @@
-"""An exponential moving average of any part of any module, under every strategy."""
+"""Exponential moving average (EMA) of the parameters of any submodule, under every strategy."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def refuse_decay(decay: float) -> None:
 
 
 def warmed_up(decay: float, updates: int) -> float:
-    """Returns the decay rate of an update, given its number: (1 + t) / (10 + t) at first, up to `decay`."""
+    """Returns the decay rate of update number t with warmup: min(`decay`, (1 + t) / (10 + t))."""
     return min(decay, (1 + updates) / (10 + updates))
 
 
 class AveragedParameters:
-    """An exponential moving average of parameters, of which each rank averages what it stores: shards, if any.
+    """Exponential moving average of parameters. If parameters are sharded, each rank averages only its shards.
 
     Args:
-        parameters: the trained parameters.
-        strategy: trains them.
-        start: full tensors that the average starts with, which are averaged in place unless parameters are sharded;
-            `None` starts with copies of the parameters.
+        parameters: trained parameters.
+        strategy: strategy that trains the parameters.
+        start: full tensors with the initial values of the average. Unless parameters are sharded, these tensors are
+            updated in place. `None` starts with copies of the parameters.
     """
 
     def __init__(
@@ -43,38 +43,38 @@ class AveragedParameters:
     ) -> None:
         self._parameters, self._strategy = list(parameters), sharding(strategy)
         self._trained = self._stored()
-        self._kept: list[Tensor] | None = None  # the trained values, while the parameters have those of the average
+        self._backup: list[Tensor] | None = None  # trained values, while the parameters have the averaged values
         if start is None:
             self._average = [trained.clone() for trained in self._trained]
         elif self._strategy is None:
             self._average = list(start)
         else:
             pairs = zip(start, self._parameters, strict=True)
-            self._average = [self._strategy.shard(full.detach().to(own.device), own) for full, own in pairs]
+            self._average = [self._strategy.shard(full.detach().to(param.device), param) for full, param in pairs]
 
     @torch.no_grad()
     def update(self, decay: float) -> None:
-        """Moves the average towards the parameters."""
+        """Updates the average with the current parameters: average = decay * average + (1 - decay) * parameters."""
         lerp_all(self._average, self._trained, 1 - decay)
 
     @torch.no_grad()
     def full(self) -> list[Tensor]:
-        """Returns the full tensors of the average; every rank must call it."""
+        """Returns the full tensors of the average. Every rank must call this method."""
         if self._strategy is None:
             return self._average
         pairs = zip(self._average, self._parameters, strict=True)
-        return [self._strategy.unshard(average, own) for average, own in pairs]
+        return [self._strategy.unshard(average, parameter) for average, parameter in pairs]
 
     @torch.no_grad()
     def use_average(self) -> None:
-        """Gives the parameters the values of the average, on this rank and without communication.
+        """Copies the averaged values into the parameters, on this rank and without communication.
 
-        The trained values are kept until `use_trained` restores them. The average itself does not change. An exception
-        at any moment, such as `KeyboardInterrupt` between two parameters, leaves the trained values.
+        A backup of the trained values is kept until `use_trained` restores them. The average itself does not change. If
+        an exception is raised, such as a `KeyboardInterrupt` between two parameters, the trained values are restored.
         """
-        if self._kept is None:
-            self._trained = self._stored()  # a device may have changed since
-            self._kept = [trained.clone() for trained in self._trained]
+        if self._backup is None:
+            self._trained = self._stored()  # the parameters may have moved to another device
+            self._backup = [trained.clone() for trained in self._trained]
             try:
                 self._set(self._average)
             except BaseException:
@@ -83,49 +83,50 @@ class AveragedParameters:
 
     @torch.no_grad()
     def use_trained(self) -> None:
-        """Gives the parameters their trained values again, if `use_average` has replaced them."""
-        if self._kept is not None:
+        """Restores the trained values of the parameters, if `use_average` has replaced them."""
+        if self._backup is not None:
             try:
-                self._set(self._kept)
-            except BaseException:  # what a single interrupt has left is completed
-                self._set(self._kept)
-                self._kept = None
+                self._set(self._backup)
+            except BaseException:  # finish restoring before the interrupt is raised again
+                self._set(self._backup)
+                self._backup = None
                 raise
-            self._kept = None
+            self._backup = None
 
     @property
     def is_used(self) -> bool:
-        """Whether the parameters have the values of the average."""
-        return self._kept is not None
+        """Whether the parameters currently have the averaged values."""
+        return self._backup is not None
 
     def _stored(self) -> list[Tensor]:
-        """Returns what this rank stores of the parameters, which shares their memory."""
+        """Returns the parameters, or this rank's shards of them, as tensors that share their memory."""
         if self._strategy is None:
-            return [own.detach() for own in self._parameters]
-        return [self._strategy.local_shard(own).detach() for own in self._parameters]
+            return [parameter.detach() for parameter in self._parameters]
+        return [self._strategy.local_shard(parameter).detach() for parameter in self._parameters]
 
     def _set(self, values: list[Tensor]) -> None:
         copy_all(self._trained, values)
         if self._strategy is not None:
-            for own in self._parameters:
-                self._strategy.free(own)
+            for parameter in self._parameters:
+                self._strategy.free(parameter)
 
 
 class NetworkAverage(Callback):
-    """Maintains an exponential moving average of the parameters of a network, and validates with it.
+    """Maintains an exponential moving average (EMA) of a network's parameters, and uses the average in validation.
 
-    Each rank averages what it stores of the parameters: their shards under FSDP and ZeRO stage 3, which are gathered
-    only in a checkpoint and in `full_average`. Buffers, such as running statistics, are not averaged.
+    Under FSDP and ZeRO stage 3, each rank averages only its shards of the parameters. The shards of the average are
+    gathered only for checkpoints and in `full_average`. Buffers, such as running statistics, are not averaged.
 
-    The checkpoint has the full average under the callback's `state_key`, so that it resumes under every strategy. The
-    network's own entries are always the trained weights, even if a checkpoint is saved during a validation.
+    A checkpoint contains the full average under the callback's `state_key`, so that training can be resumed under every
+    strategy. In the module's state dict, the network always has its trained weights, even if a checkpoint is saved
+    during validation.
 
-    A further fit of the same module continues the average. `trainer.validate` uses it, too, or the average in the
-    checkpoint of its `ckpt_path`.
+    If the same module is fitted again, the average is continued. `trainer.validate` uses the average of the last fit,
+    or the average in the checkpoint that `ckpt_path` specifies.
 
     Args:
         network: path of the network in the module, such as `generator`.
-        decay: decay rate per training batch, in [0, 1); the first batches use the smaller value (1 + t) / (10 + t), so
+        decay: decay rate per training batch, in [0, 1). The first batches use the smaller rate (1 + t) / (10 + t), so
             that the average quickly forgets the initial weights.
 
     Raises:
@@ -139,25 +140,25 @@ class NetworkAverage(Callback):
         self._updates = 0
         self._names: list[str] = []
         self._average: AveragedParameters | None = None
-        self._full: dict[str, Tensor] = {}  # the average that the next training or validation begins with
-        self._of: nn.Module | None = None  # the network of the average; None for one that was loaded
-        self._hook: RemovableHandle | None = None  # during a validation
+        self._full: dict[str, Tensor] = {}  # initial values of the average for the next fit or validation
+        self._averaged_network: nn.Module | None = None  # None if the average was loaded from a checkpoint
+        self._hook: RemovableHandle | None = None  # registered only during validation
 
     @property
     def state_key(self) -> str:
         return f"NetworkAverage({self.network})"
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._of not in (None, pl_module.get_submodule(self.network)):
+        if self._averaged_network not in (None, pl_module.get_submodule(self.network)):
             self._updates, self._full = 0, {}
         self._begin(trainer, pl_module)
         self._full = {}
 
     def _begin(self, trainer: Trainer, module: LightningModule) -> None:
-        self._of = module.get_submodule(self.network)
-        named = dict(self._of.named_parameters())
+        self._averaged_network = module.get_submodule(self.network)
+        named = dict(self._averaged_network.named_parameters())
         self._names = list(named)
-        full = [self._full[name].to(own.device, copy=True) for name, own in named.items() if name in self._full]
+        full = [self._full[name].to(param.device, copy=True) for name, param in named.items() if name in self._full]
         self._average = AveragedParameters(named.values(), trainer.strategy, full or None)
 
     def on_train_batch_end(self, *_: Any) -> None:
@@ -172,20 +173,23 @@ class NetworkAverage(Callback):
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == TrainerFn.VALIDATING:
-            if not self._full or self._of not in (None, pl_module.get_submodule(self.network)):
+            if not self._full or self._averaged_network not in (None, pl_module.get_submodule(self.network)):
                 rank_zero_warn(
-                    f"there is no average of {self.network}, so that its trained weights are validated: give"
-                    f" trainer.validate the ckpt_path of a training with {self.state_key}."
+                    f"there is no average of {self.network}, so that the trained weights are validated: pass the"
+                    f" ckpt_path of a run with {self.state_key} to trainer.validate."
                 )
                 return
             self._begin(trainer, pl_module)
-        if self._average is None:  # in the sanity check before a training
+        if self._average is None:  # the sanity check runs before the training starts
             return
         self._average.use_average()
         self._hook = pl_module.get_submodule(self.network).register_state_dict_pre_hook(self._save_trained)
 
     def _save_trained(self, *_: Any) -> None:
-        """Restores the trained weights when a checkpoint reads the network, until the next batch of the validation."""
+        """Restores the trained weights when the state dict is read, so that checkpoints contain them.
+
+        The next validation batch uses the average again.
+        """
         if self._average is not None:
             self._average.use_trained()
 
@@ -198,7 +202,7 @@ class NetworkAverage(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._end_validation()
-        if sharding(trainer.strategy) is None:  # shards cannot be gathered from ranks that may have ended
+        if sharding(trainer.strategy) is None:  # other ranks may have exited, so that shards cannot be gathered
             self._full = self.full_average()
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -213,7 +217,7 @@ class NetworkAverage(Callback):
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Computes with the average instead of the trained parameters, on this rank and without communication."""
+        """Context manager in which the network has the averaged parameters, on this rank and without communication."""
         average = self._average
         if average is None or average.is_used:
             yield
@@ -225,7 +229,7 @@ class NetworkAverage(Callback):
             average.use_trained()
 
     def full_average(self) -> dict[str, Tensor]:
-        """Returns the full averaged parameters, by their names in the network; every rank must call it."""
+        """Returns the full averaged parameters by their names in the network. Every rank must call this method."""
         if self._average is None or self._full:
             return self._full
         return {name: full.cpu().clone() for name, full in zip(self._names, self._average.full(), strict=True)}
@@ -236,4 +240,5 @@ class NetworkAverage(Callback):
         return {"updates": self._updates, "average": self.full_average()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._updates, self._full, self._of = state_dict["updates"], dict(state_dict["average"]), None
+        self._updates, self._full = state_dict["updates"], dict(state_dict["average"])
+        self._averaged_network = None

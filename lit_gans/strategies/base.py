@@ -1,18 +1,19 @@
-"""Base class of all strategies: setup and end, what is the same on all ranks, and what a module asks of a strategy.
+"""Base class of the strategies, and helper functions with which a module queries the strategy that trains it.
 
-Lightning's own strategies can train the modules of this package: the functions at the end have answers for them. The
-docstring of `NetworkStrategy` says what a strategy asks of a module.
+Lightning's own strategies can also train the modules of this package: the helper functions at the end of this file
+support them, too. The docstring of `NetworkStrategy` lists the attributes of a module that a strategy reads.
 
-The hooks in their order: what Lightning or torch calls, what runs here, and the state of the gradients of the network
-that a line concerns afterwards (see `gradients`).
+The table lists the hooks in the order of their calls. The first column is the method that Lightning or torch calls, and
+the second column is the code that runs here. The third column is the state of a network's gradients afterwards (see
+`gradients`).
 
     Lightning, torch             here                                                        gradients
     ---------------------------  ----------------------------------------------------------  -------------
     setup_environment            join_world, limit_waiting, follow_parent
     setup                        refuse, scale_each_network, broadcast_from_first_rank
-      lightnings_setup           FSDP shards first
+      lightnings_setup           FSDP shards the networks first
         setup_optimizers         find_networks, hooks of each step, replicas or engines      none
-      Gradients.watch            hook on each parameter
+      Gradients.watch            registers a hook on each parameter
     on_train_start               Positions
     training_step                positions.begin
       manual_backward
@@ -27,11 +28,11 @@ that a line concerns afterwards (see `gradients`).
         step pre-hook            _begin_step: positions.note, before_step
         (step)
         step post-hook           _end_step                                                   none
-      optimizer.zero_grad        (gradients are None or 0, which before_step sees)
+      optimizer.zero_grad        (gradients are None or 0, which before_step checks)
     (end of training_step)       positions.end, average_statistics
     on_train_end                 positions.compare
     on_exception                 positions.compare, end_children
-    teardown                     hooks removed; lightnings_teardown
+    teardown                     removes the hooks; lightnings_teardown
 """
 
 from __future__ import annotations
@@ -96,30 +97,31 @@ log = logging.getLogger(__name__)
 
 
 class NetworkStrategy(DDPStrategy):
-    """Base class of multi-process strategies: Lightning's DDP without its wrapper of the full module.
+    """Base class of multi-process strategies: Lightning's `DDPStrategy` without the DDP wrapper around the full module.
 
-    A network is what one optimizer steps, see `module_networks`. Everything else in the module, such as a frozen
-    teacher, remains as the module has it. `manual_backward` trains the networks that require gradients and that its
-    loss reaches, or the one that it names, `manual_backward(loss, network=NAME)`. A module may have attributes for the
-    strategy:
+    A network consists of the parameters that one optimizer steps, see `module_networks`. The strategy does not change
+    any other part of the module, such as a frozen teacher. `manual_backward(loss)` trains all networks that require
+    gradients and that the loss depends on. `manual_backward(loss, network=NAME)` trains only the network with that
+    name. A module can define the following attributes, which the strategy reads:
 
-    - `penalized_networks`: names of the networks whose gradient is differentiated twice, as gradient penalties do.
-    - `clip_gradients_to`: maximum norm of a network's gradient, for strategies that clip themselves.
+    - `penalized_networks`: names of the networks whose gradients are differentiated twice, as gradient penalties do.
+    - `clip_gradients_to`: maximum norm of a network's gradient, for strategies that clip gradients themselves.
     - `instead_of_trainer`: see `manual_optimization.refuse_automatic_arguments`.
 
-    No process outlives a failed run. Ranks that train different networks raise an error, see `rank_positions`. The
-    timeout applies once all ranks have started. Parameters and buffers are broadcast from rank 0 at the start. Running
-    statistics of norms are averaged over the ranks after each training step; other buffers remain local to each rank.
+    If one process fails, all processes of the run end. If ranks train different networks, an error is raised, see
+    `rank_positions`. The timeout applies once all ranks have started. Parameters and buffers are broadcast from rank 0
+    at the start. Running statistics of normalization layers are averaged over the ranks after each training step. All
+    other buffers remain local to each rank.
 
-    A subclass overrides `refuse`, Lightning's hooks, and if it shards, `shard`, `unshard`, `local_shard` and
-    `full_state_dict`.
+    A subclass overrides `refuse` and Lightning's hooks. If it shards parameters, it also overrides `shard`, `unshard`,
+    `local_shard` and `full_state_dict`.
     """
 
-    clips_gradients = False  # whether the strategy clips gradients itself, so that the module must not
-    is_sharded = False  # whether parameters are currently sharded, so that no rank has a full network
-    sharded_checkpoints = False  # whether a checkpoint is a folder, into which each rank writes its shards
+    clips_gradients = False  # whether the strategy clips gradients itself; if so, the module must not clip them
+    is_sharded = False  # whether parameters are currently sharded, so that no rank holds a full network
+    sharded_checkpoints = False  # whether a checkpoint is a folder into which each rank writes its shards
 
-    refused_optimizers: frozenset[str] = frozenset()  # names of the classes that cannot step what a strategy shards
+    refused_optimizers: frozenset[str] = frozenset()  # class names of optimizers that cannot step sharded parameters
 
     _failed = False
     _statistics: list[Tensor] | None = None
@@ -132,15 +134,17 @@ class NetworkStrategy(DDPStrategy):
         self.networks: dict[str, OptimizedNetwork] = {}
         self.positions = Positions()
         self.gradients: dict[str, Gradients] = {}
-        self.averages = True  # whether a backward averages gradients, as it does outside `block_backward_sync`
+        self.averages = True  # whether backward averages gradients; False inside `block_backward_sync`
 
     # ---- setup and end
 
-    def connect(self, model: LightningModule) -> None:  # before Lightning checks the Trainer's arguments
+    def connect(self, model: LightningModule) -> None:
+        # Lightning calls `connect` before it checks the Trainer's arguments, so that this check comes first.
         refuse_automatic_arguments(model, model.trainer)
         super().connect(model)
 
-    def set_world_ranks(self) -> None:  # which Lightning calls before it starts further processes
+    def set_world_ranks(self) -> None:
+        # Lightning calls this method before it starts further processes, which inherit the environment variable.
         super().set_world_ranks()
         if self.cluster_environment is not None and not self.cluster_environment.creates_processes_externally:
             announce_parent()
@@ -157,17 +161,17 @@ class NetworkStrategy(DDPStrategy):
         follow_parent()
 
     def limit_waiting(self) -> None:
-        """Sets the timeout of all existing process groups; must be called again after creating new ones."""
+        """Sets the timeout of all existing process groups. Must be called again after new groups are created."""
         limit_waiting(self._waits)
 
     @abstractmethod
     def refuse(self, module: LightningModule, precision: str) -> None:
-        """Raises `RefusedInput` if this strategy cannot train a module in a precision."""
+        """Raises `RefusedInput` if this strategy cannot train the module in the given precision."""
 
     def setup(self, trainer: Trainer) -> None:
         self.refuse(self.lightning_module, str(trainer.precision))
         if self.sharded_checkpoints:
-            import safetensors  # noqa: F401  (without it, the first checkpoint would fail)
+            import safetensors  # noqa: F401  (if it is missing, fail now rather than at the first checkpoint)
         scale_each_network(self)
         broadcast_from_first_rank(self.lightning_module, self.root_device)
         self.lightnings_setup(trainer)
@@ -175,7 +179,7 @@ class NetworkStrategy(DDPStrategy):
             self._hooks += self.gradients[name].watch(self.averaged_by_us(network))
 
     def configure_ddp(self) -> None:
-        """Does nothing, since the networks are known only from the optimizers."""
+        """Does nothing, because the networks are known only after the optimizers have been created."""
 
     def setup_optimizers(self, trainer: Trainer) -> None:
         super().setup_optimizers(trainer)
@@ -184,14 +188,13 @@ class NetworkStrategy(DDPStrategy):
         for name, network in self.networks.items():
             if isinstance(network.optimizer, torch.optim.LBFGS):
                 raise RefusedInput(
-                    f"LBFGS steps {name} as the loss of each process' own batch tells it, so that the processes would"
-                    " step apart: use another optimizer."
+                    f"LBFGS steps {name} according to the loss of each process' local batch, so that the weights of the"
+                    " processes would diverge: use another optimizer."
                 )
             if type(network.optimizer).__name__ in self.refused_optimizers:
                 raise RefusedInput(
-                    f"{type(network.optimizer).__name__} computes with the matrices of {name}, of which"
-                    f" {type(self).__name__} has shards: use an optimizer that computes with each element, such as"
-                    " Adam, or NetworkDDP."
+                    f"{type(network.optimizer).__name__} needs the full weight matrices of {name}, but"
+                    f" {type(self).__name__} shards them: use an elementwise optimizer, such as Adam, or NetworkDDP."
                 )
             self.gradients[name] = Gradients(name)
             self._hooks += (
@@ -204,9 +207,11 @@ class NetworkStrategy(DDPStrategy):
         self._watch.on_train_start(self.lightning_module.trainer, self.lightning_module)
         if self.world_size > 1:
             name = self.broadcast(uuid.uuid4().hex)
-            store = default_store().clone()  # its own connection: whoever waits for the store blocks others that use it
+            store = (
+                default_store().clone()
+            )  # use a separate connection, because a blocking read would block all other users of the same connection
             self.positions = Positions(store, self.global_rank, self.world_size, name)
-            self.barrier()  # each rank has published its events, so that reading them waits for nobody
+            self.barrier()  # wait until each rank has published its events, so that reading them never blocks
         super().on_train_start()
 
     def on_train_end(self) -> None:
@@ -214,7 +219,7 @@ class NetworkStrategy(DDPStrategy):
         self.positions.publish()
         self.barrier()
         self.positions.compare()
-        self.barrier()  # the store ends with the process that serves it, which must not be before all have read
+        self.barrier()  # the process that serves the store must not exit before all ranks have read from it
         if self._watch is not None:
             self._watch.on_train_end(self.lightning_module.trainer, self.lightning_module)
         super().on_train_end()
@@ -222,12 +227,12 @@ class NetworkStrategy(DDPStrategy):
     def on_exception(self, exception: BaseException) -> None:
         self._failed = True
         if isinstance(exception, RuntimeError) and not isinstance(exception, RanksDisagree):
-            try:  # collectives that do not match may raise an error
+            try:  # mismatched collectives may have caused the error
                 self.positions.compare()
             except RanksDisagree as disagreement:
                 log.error(disagreement)
-            except RuntimeError:  # the store has ended with the process that serves it
-                log.debug("No store any more: positions are not compared.", exc_info=True)
+            except RuntimeError:  # the process that serves the store has exited
+                log.debug("The store is no longer available: positions are not compared.", exc_info=True)
         super().on_exception(exception)
         end_children(self.launcher)
 
@@ -240,7 +245,7 @@ class NetworkStrategy(DDPStrategy):
         self.lightnings_teardown()
 
     def lightnings_setup(self, trainer: Trainer) -> None:
-        """Runs Lightning's setup, which moves the module to the device and connects the optimizers."""
+        """Runs Lightning's setup, which moves the module to the device and sets up the optimizers."""
         super().setup(trainer)
 
     def lightnings_teardown(self) -> None:
@@ -256,18 +261,21 @@ class NetworkStrategy(DDPStrategy):
         first = self._statistics is None
         self.average_statistics()
         if first:
-            self._warn_of_buffers()
+            self._warn_if_buffers_differ()
         return output
 
     def average_statistics(self) -> None:
-        """Averages the running statistics of norms over the ranks."""
+        """Averages the running statistics of normalization layers over the ranks."""
         if self._statistics is None:
-            stepped = (parameter for network in self.networks.values() for parameter in network.parameters)
-            self._statistics = running_statistics(self.lightning_module, stepped)
+            trained = (parameter for network in self.networks.values() for parameter in network.parameters)
+            self._statistics = running_statistics(self.lightning_module, trained)
         average_over_ranks(self._statistics)
 
-    def _warn_of_buffers(self) -> None:
-        """Warns if the ranks have other buffers after their first step, as of a codebook that moves with the batch."""
+    def _warn_if_buffers_differ(self) -> None:
+        """Warns if a buffer differs between the ranks after the first step.
+
+        An example is a codebook that each rank updates with its local batch.
+        """
         averaged = {id(buffer) for buffer in self._statistics or ()}
         buffers = {
             name: buffer
@@ -279,16 +287,17 @@ class NetworkStrategy(DDPStrategy):
         differ = self._which_differ([*buffers.values()])
         if names := [name for name, differs in zip(buffers, differ, strict=True) if differs]:
             rank_zero_warn(
-                f"the processes have other values of the buffer {names[0]} after the first iteration, and compute with"
-                " their own: let the module average what it adds to it, by self.trainer.strategy.reduce(value,"
-                ' reduce_op="mean").'
+                f"the buffer {names[0]} differs between the processes after the first iteration, and each process"
+                " computes with its local values: average each update of the buffer in the module, with"
+                ' self.trainer.strategy.reduce(value, reduce_op="mean").'
             )
 
     @contextmanager
     def backward_of(self, trained: list[OptimizedNetwork]) -> Iterator[None]:
-        """Context manager for a backward pass that trains networks.
+        """Context manager for a backward pass that trains the given networks.
 
-        It averages the gradients of those that it reaches over the ranks, unless inside `block_backward_sync`.
+        The pass averages the gradients of the networks that it reaches over the ranks. Inside `block_backward_sync`, it
+        does not average them.
         """
         names = [network.name for network in trained]
         if self.averages:
@@ -298,7 +307,10 @@ class NetworkStrategy(DDPStrategy):
 
     @contextmanager
     def block_backward_sync(self) -> Iterator[None]:
-        """Accumulates gradients on each rank; the next backward outside the context averages their sum."""
+        """Context manager in which each rank accumulates gradients locally.
+
+        The next backward pass outside the context averages the accumulated gradients over the ranks.
+        """
         before = self.averages
         self.set_averaging(False)
         try:
@@ -307,21 +319,21 @@ class NetworkStrategy(DDPStrategy):
             self.set_averaging(before)
 
     def set_averaging(self, averages: bool) -> None:
-        """Sets whether the next backward averages gradients; a subclass tells whatever averages them."""
+        """Sets whether the next backward pass averages gradients. Subclasses also configure their wrappers."""
         self.averages = averages
 
     def averaged_by_us(self, network: OptimizedNetwork) -> list[nn.Parameter]:
-        """Returns the parameters of a network whose gradients nothing averages but `backward`."""
+        """Returns the parameters of a network whose gradients are averaged only by this strategy's `backward`."""
         return network.parameters
 
     def optimizer_step(
         self, optimizer: torch.optim.Optimizer, closure: Callable[[], Any], *args: Any, **kwargs: Any
     ) -> Any:
-        then = self._with_check(stepped_network(self.networks, optimizer), closure)
-        return super().optimizer_step(optimizer, then, *args, **kwargs)
+        checked_closure = self._with_check(stepped_network(self.networks, optimizer), closure)
+        return super().optimizer_step(optimizer, checked_closure, *args, **kwargs)
 
     def _with_check(self, network: OptimizedNetwork, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Returns a closure that also checks the gradients which it may have computed."""
+        """Returns a closure that runs the given closure and then checks the gradients."""
 
         def checked() -> Any:
             result = closure()
@@ -331,27 +343,29 @@ class NetworkStrategy(DDPStrategy):
         return checked
 
     def _begin_step(self, name: str, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Hook that runs before every step of an optimizer, whoever calls `optimizer.step()`."""
+        """Hook that runs before every optimizer step, whoever calls `optimizer.step()`."""
         network = self.networks[name]
         rates = dict.fromkeys(group.get("lr") for group in network.optimizer.param_groups)
-        shown = ", ".join(repr(rate) for rate in rates if isinstance(rate, float))  # a tensor would wait for the device
+        # printing a tensor would synchronize with the device
+        shown = ", ".join(repr(rate) for rate in rates if isinstance(rate, float))
         self.positions.note(f"the step of {name} with learning rate {shown}")
         optimizer, closure, *rest = *args, None
-        if closure is not None:  # which computes the gradients
+        if closure is not None:  # the closure computes the gradients, so check them after it
             return (optimizer, self._with_check(network, closure), *rest[:-1]), kwargs
         if kwargs.get("closure") is not None:
             return args, {**kwargs, "closure": self._with_check(network, kwargs["closure"])}
         return self.before_step(network)
 
     def _end_step(self, name: str, *_: Any) -> None:
-        """Hook that runs after every step of an optimizer, whoever calls `optimizer.step()`."""
+        """Hook that runs after every optimizer step, whoever calls `optimizer.step()`."""
         self.gradients[name].state = NONE
 
     def before_step(self, network: OptimizedNetwork) -> None:
-        """Runs before a network is stepped, at least once after the last backward.
+        """Checks a network before its optimizer step. It is called at least once after the last backward pass.
 
         Raises:
-            RefusedInput: its gradients are those of this rank alone, or its optimizer has got other parameters.
+            RefusedInput: the gradients are not averaged over the ranks, or the number of the optimizer's parameters has
+                changed.
         """
         gradients = self.gradients[network.name]
         if gradients.state is not AVERAGED and self.has_gradients(network):
@@ -359,29 +373,29 @@ class NetworkStrategy(DDPStrategy):
             self.refuse_assigned(network)
         if len(parameters_of(network.optimizer)) != len(network.parameters):
             raise RefusedInput(
-                f"the optimizer of {network.name} got further parameters after the training had begun, whose gradients"
-                " would not be averaged: give it all of them in configure_optimizers, and freeze some in"
-                " on_train_start."
+                f"the optimizer of {network.name} received further parameters after the training had begun, and their"
+                " gradients would not be averaged: pass all parameters in configure_optimizers, and freeze some of them"
+                " in on_train_start."
             )
 
     def has_gradients(self, network: OptimizedNetwork) -> bool:
-        """Returns whether a step would use any gradient that `averaged_by_us` concerns, other than zeros."""
+        """Returns whether any parameter in `averaged_by_us` has a nonzero gradient."""
         return any(p.grad is not None and bool(p.grad.any()) for p in self.averaged_by_us(network))
 
     def refuse_assigned(self, network: OptimizedNetwork) -> None:
-        """Raises `RefusedInput` if gradients that no backward has computed differ between the ranks."""
+        """Raises `RefusedInput` if gradients that were not computed by a backward pass differ between the ranks."""
         self.positions.reach(f"the comparison of the gradients of {network.name}, which no backward has computed")
         if any(self._which_differ([parameter.grad for parameter in self.averaged_by_us(network)])):
             self.gradients[network.name].refuse(ASSIGNED)
 
     def _which_differ(self, tensors: Sequence[Tensor | None]) -> list[bool]:
-        """Returns for each tensor whether the ranks have other values of it."""
+        """Returns for each tensor whether its values differ between the ranks."""
         if self.world_size == 1:
             return [False] * len(tensors)
         return which_differ(self.all_gather(sums(tensors, self.root_device)))
 
     def reach_forward(self, path: str) -> None:
-        """Notes a forward of a network that gathers its weights from all ranks."""
+        """Records a forward pass in which a network gathers its weights from all ranks."""
         self.positions.reach(f"the forward of {path}")
 
     # ---- checkpoints
@@ -392,41 +406,41 @@ class NetworkStrategy(DDPStrategy):
         else:
             super().save_checkpoint(checkpoint, filepath, storage_options)
 
-    # ---- shards of parameters, of strategies that shard them
+    # ---- shards of parameters, for strategies that shard parameters
 
     def local_shard(self, parameter: nn.Parameter) -> Tensor:
         """Returns this rank's shard of a parameter."""
         raise NotImplementedError
 
     def shard(self, full: Tensor, parameter: nn.Parameter) -> Tensor:
-        """Returns this rank's shard of a full tensor of a parameter's shape."""
+        """Returns this rank's shard of a full tensor that has the parameter's shape."""
         raise NotImplementedError
 
     def unshard(self, shard: Tensor, parameter: nn.Parameter) -> Tensor:
-        """Gathers the full tensor from all ranks' shards; every rank must call it."""
+        """Gathers the full tensor from the shards of all ranks. Every rank must call this method."""
         raise NotImplementedError
 
     def free(self, parameter: nn.Parameter) -> None:
-        """Frees the full tensor of a parameter whose shard has been changed, if there is one."""
+        """Frees a parameter's full tensor, if it is gathered, after the shard has changed."""
 
     def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
-        """Returns a network's full tensors on the CPU; every rank must call it."""
+        """Returns the network's state dict with full tensors on the CPU. Every rank must call this method."""
         raise NotImplementedError
 
 
 def _tied(module: nn.Module) -> dict[str, str]:
-    """Returns for each further name of a parameter or buffer its first one."""
+    """Maps each further name of a tied parameter or buffer to its first name."""
     first: dict[int, str] = {}
     named = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
     return {name: first[id(tensor)] for name, tensor in named if first.setdefault(id(tensor), name) != name}
 
 
-# ---- tensors of all ranks
+# ---- collectives over all ranks
 
 
 @torch.no_grad()
 def broadcast_from_first_rank(module: nn.Module, device: torch.device) -> None:
-    """Broadcasts parameters and buffers from rank 0, through a device that the backend supports, but no shards."""
+    """Broadcasts parameters and buffers from rank 0, via a device that the backend supports. DTensors are skipped."""
     from torch.distributed.tensor import DTensor
 
     if not dist.is_initialized() or dist.get_world_size() == 1:
@@ -439,8 +453,10 @@ def broadcast_from_first_rank(module: nn.Module, device: torch.device) -> None:
 
 
 def running_statistics(module: nn.Module, stepped: Iterable[nn.Parameter]) -> list[Tensor]:
-    """Returns the running means and variances of the norms that train: those with parameters that an optimizer steps,
-    and those without parameters in training mode.
+    """Returns the running means and variances of all normalization layers that are being trained.
+
+    A layer with a weight is trained if an optimizer steps the weight. A layer without a weight is trained if it is in
+    training mode.
     """
     ids = {id(parameter) for parameter in stepped}
     layers = [
@@ -456,7 +472,7 @@ def running_statistics(module: nn.Module, stepped: Iterable[nn.Parameter]) -> li
 
 @torch.no_grad()
 def average_over_ranks(buffers: list[Tensor]) -> None:
-    """Replaces tensors by their means over all ranks, with a single reduction."""
+    """Replaces each tensor by its mean over all ranks, using a single all-reduce for all tensors."""
     world_size = dist.get_world_size() if dist.is_initialized() else 1
     if world_size == 1 or not buffers:
         return
@@ -466,25 +482,25 @@ def average_over_ranks(buffers: list[Tensor]) -> None:
     copy_all(buffers, (mean.view_as(buffer) for mean, buffer in zip(means, buffers, strict=True)))
 
 
-# ---- what a module asks of the strategy that trains it, with the answers for Lightning's own strategies
+# ---- queries of a module to its strategy, which also support Lightning's own strategies
 
 
 def backward_arguments(strategy: Strategy, network: str) -> dict[str, str]:
-    """Returns the arguments of `manual_backward` that name a network, where something uses them."""
+    """Returns the argument `network` of `manual_backward`, if the strategy or its precision plugin accepts it."""
     named = isinstance(strategy, NetworkStrategy) or isinstance(strategy.precision_plugin, NetworkScaling)
     return {"network": network} if named else {}
 
 
 def clips_gradients(strategy: Strategy) -> bool:
-    """Returns whether a strategy clips gradients itself, to the module's `clip_gradients_to`."""
+    """Returns whether a strategy itself clips gradients to the module's `clip_gradients_to`."""
     return isinstance(strategy, NetworkStrategy) and strategy.clips_gradients
 
 
 def block_backward_sync(strategy: Strategy) -> AbstractContextManager[None]:
-    """Returns a context in which backward accumulates gradients on each rank without averaging them."""
+    """Returns a context manager in which a backward pass accumulates gradients without averaging them over ranks."""
     return strategy.block_backward_sync() if isinstance(strategy, ParallelStrategy) else nullcontext()
 
 
 def sharding(strategy: object) -> NetworkStrategy | None:
-    """Returns a strategy if it currently shards parameters over the ranks, so that no rank has a full network."""
+    """Returns the strategy if it currently shards parameters over the ranks, and None otherwise."""
     return strategy if isinstance(strategy, NetworkStrategy) and strategy.is_sharded else None

@@ -1,4 +1,7 @@
-"""One DistributedDataParallel for each network, and the hooks that compress gradients or reduce them within nodes."""
+"""Strategy that wraps each network in its own DistributedDataParallel, and the communication hooks that it registers.
+
+The hooks compress gradients, or reduce them within each node first.
+"""
 
 from __future__ import annotations
 
@@ -25,30 +28,34 @@ Compression = Literal["none", "fp16", "bf16", "powersgd"]
 class NetworkDDP(NetworkStrategy):
     """Data parallel training of a module with several networks and manual optimization.
 
-    Lightning's DDP wraps the full module: it raises an error for GANs or, with `find_unused_parameters`, reduces every
-    network in every backward. This strategy gives the parameters that each optimizer steps, wherever they are in the
-    module, to a DistributedDataParallel of their own, which averages their gradients over all ranks only in the
-    backward that trains them. The module keeps its unwrapped networks: forward passes, penalties and state dicts do not
-    involve a wrapper, and what no optimizer steps is left alone.
+    Lightning's DDP strategy wraps the full module. For GANs, it therefore raises an error or, with
+    `find_unused_parameters`, reduces the gradients of every network in every backward pass. This strategy creates one
+    DistributedDataParallel wrapper for each optimizer, which holds the parameters that the optimizer steps, wherever
+    they are in the module. The wrapper averages gradients over all ranks only in the backward pass that trains these
+    parameters. The networks in the module stay unwrapped, so that forward passes, penalties and state dicts do not
+    involve a wrapper. Parts of the module that no optimizer steps are not changed.
 
-    A backward trains the networks that require gradients and that its loss reaches: freeze the others
-    (`toggle_optimizer` does), or name the network, `manual_backward(loss, network="generator")`. It must reach all of
-    a network's parameters, unless `find_unused_parameters` is set.
+    A backward pass trains all networks that require gradients and that the loss depends on. To train only one of them,
+    freeze the other networks (as `toggle_optimizer` does), or name the network:
+    `manual_backward(loss, network="generator")`. The backward pass must reach all of the network's parameters, unless
+    `find_unused_parameters` is set.
 
     Running statistics of batch norm are averaged over the ranks after each training step, so that all ranks, samples
-    and checkpoints agree; each rank normalizes a batch with its own statistics (see `sync_batchnorm`).
+    and checkpoints agree. During training, each rank normalizes a batch with the statistics of its local batch, unless
+    `sync_batchnorm` is set.
 
     Args:
         bucket_cap_mb: size of the gradient buckets in MiB.
-        find_unused_parameters: whether a backward may reach only some of the parameters that it trains. DDP then
-            searches the graph in each backward.
-        gradient_as_bucket_view: whether gradients are views of the buckets, which avoids a second copy of them.
+        find_unused_parameters: whether a backward pass is allowed to reach only some parameters of a network that it
+            trains. If set, DDP searches the graph in each backward pass.
+        gradient_as_bucket_view: whether gradients are views of the buckets, which avoids a second copy of the
+            gradients.
         gradient_compression: `none`, `fp16`, `bf16`, or `powersgd`, a low-rank approximation with error feedback
-            (Vogels et al. 2019), which is reset in a resumed run.
+            (Vogels et al. 2019). The error feedback is reset in a resumed run.
         powersgd_rank: rank of the low-rank approximation.
-        hierarchical: whether to reduce within each node first, then between the first ranks of the nodes.
-        sync_batchnorm: whether batch norm normalizes over the batch of all ranks; CUDA only.
-        timeout: seconds that a rank waits for the others, once all have started.
+        hierarchical: whether to reduce gradients within each node first, then between the first ranks of the nodes.
+        sync_batchnorm: whether batch norm uses the statistics of the batches of all ranks. CUDA only.
+        timeout: maximum time that a rank waits for the other ranks once all ranks have started, in seconds.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
     Raises:
@@ -68,7 +75,7 @@ class NetworkDDP(NetworkStrategy):
         timeout: float = 1800.0,
         process_group_backend: Literal["nccl", "gloo"] | None = None,
     ) -> None:
-        refuse_below(1, powersgd_rank=powersgd_rank)  # torch would train with gradients of 0
+        refuse_below(1, powersgd_rank=powersgd_rank)  # with rank 0, torch would silently set all gradients to 0
         if hierarchical and gradient_compression == "powersgd":
             raise RefusedInput(
                 'hierarchical=True does not work with gradient_compression="powersgd": use "none", "fp16" or "bf16".'
@@ -85,7 +92,7 @@ class NetworkDDP(NetworkStrategy):
         if self.gradient_compression == "powersgd" and precision == "16-mixed":
             raise RefusedInput(
                 'gradient_compression="powersgd" does not work with Trainer(precision="16-mixed"), because its error'
-                ' feedback would keep the first overflow permanently: use precision="bf16-mixed", or'
+                ' feedback would retain the first overflow permanently: use precision="bf16-mixed", or'
                 ' gradient_compression="fp16".'
             )
 
@@ -93,7 +100,7 @@ class NetworkDDP(NetworkStrategy):
         super().setup_optimizers(trainer)
         if self.sync_batchnorm:
             for network in self.networks.values():
-                for path, root in network.roots.items():  # the layers change, their parameters do not
+                for path, root in network.roots.items():  # replaces layers, but keeps their parameters
                     self.lightning_module.set_submodule(path, nn.SyncBatchNorm.convert_sync_batchnorm(root))
         node_size = int(os.environ.get("LOCAL_WORLD_SIZE", self.num_processes))
         nodes = Nodes.of_size(node_size) if self.hierarchical else None
@@ -125,8 +132,8 @@ class NetworkDDP(NetworkStrategy):
         **kwargs: Any,
     ) -> Tensor:
         named = None if network is None else network_named(self.networks, network)
-        trained = [named] if named else [each for each in self.networks.values() if each.trains]
-        if named and any(each.trains for each in self.networks.values() if each is not named):
+        trained = [named] if named else [candidate for candidate in self.networks.values() if candidate.trains]
+        if named and any(other.trains for other in self.networks.values() if other is not named):
             kwargs["inputs"] = [parameter for parameter in named.parameters if parameter.requires_grad]
         if isinstance(self.precision_plugin, NetworkScaling):
             kwargs["network"] = network
@@ -136,21 +143,23 @@ class NetworkDDP(NetworkStrategy):
             for name, replica in self.replicas.items():
                 if not reduces_all(replica):
                     raise RefusedInput(
-                        f"a backward reached only some of the parameters of {name} that require gradients, so that DDP"
-                        " averages none of them: use NetworkDDP(find_unused_parameters=True), or freeze the others."
+                        f"a backward pass reached only some of the parameters of {name} that require gradients, so that"
+                        " DDP averages no gradients: use NetworkDDP(find_unused_parameters=True), or freeze the"
+                        " parameters that it does not reach."
                     )
         return loss
 
     def prepare(self, trained: list[OptimizedNetwork], loss: Tensor) -> None:
-        """Prepares the replicas of networks to reduce in the backward of a loss, unless in `block_backward_sync`.
+        """Prepares the networks' DDP wrappers to reduce gradients in the backward pass of a loss.
 
-        Before each backward rather than in forward, since a replica reduces once per preparation.
+        This is done before each backward pass rather than in `forward`, because a wrapper reduces gradients only once
+        per preparation. Inside `block_backward_sync`, the wrappers are not prepared.
         """
         for network in trained:
             prepare_for_backward(self.replicas[network.name], loss)
 
     def post_backward(self, closure_loss: Tensor) -> None:
-        """Does nothing, since no replica has a static graph."""
+        """Does nothing, because no DDP wrapper uses a static graph."""
 
     def set_averaging(self, averages: bool) -> None:
         super().set_averaging(averages)
@@ -163,7 +172,13 @@ class NetworkDDP(NetworkStrategy):
 
 @dataclass(frozen=True)
 class Nodes:
-    """Process groups by node: the group of this rank's node, its first rank, and the group of all first ranks."""
+    """Process groups for a hierarchical reduction.
+
+    Attributes:
+        own: group of the ranks on this rank's node.
+        leader: global rank of the first rank on this node.
+        leaders: group of the first ranks of all nodes.
+    """
 
     own: dist.ProcessGroup
     leader: int
@@ -171,7 +186,7 @@ class Nodes:
 
     @classmethod
     def of_size(cls, num_ranks: int) -> Nodes:
-        """Creates the groups of nodes with `num_ranks` ranks each; every rank must call it."""
+        """Creates the groups of nodes with `num_ranks` ranks each. Every rank must call this method."""
         world = dist.get_world_size()
         nodes = [list(range(first, min(first + num_ranks, world))) for first in range(0, world, num_ranks)]
         own, _ = dist.new_subgroups_by_enumeration(nodes)
@@ -181,7 +196,7 @@ class Nodes:
 def communicate(
     replica: DistributedDataParallel, compression: Compression, powersgd_rank: int, nodes: Nodes | None
 ) -> None:
-    """Sets how gradients are averaged over all ranks.
+    """Registers the communication hook that averages gradients over all ranks.
 
     Args:
         replica: wrapped network.
@@ -189,7 +204,7 @@ def communicate(
         nodes: groups for hierarchical reduction; `None` reduces over all ranks at once.
     """
     if compression == "powersgd":
-        # warm start and error feedback start at the third step, since the buckets are reordered before
+        # Warm start and error feedback begin at the third step, because DDP reorders its buckets before that step.
         state = powerSGD_hook.PowerSGDState(None, powersgd_rank, start_powerSGD_iter=2)
         replica.register_comm_hook(state, _powersgd)
         return
@@ -204,15 +219,16 @@ def communicate(
         replica.register_comm_hook(None, hooks[compression])
 
 
-def _powersgd(state, bucket):  # not annotated: see `_hierarchical`
+def _powersgd(state, bucket):  # has no annotations for the same reason as `_hierarchical`
     future = powerSGD_hook.powerSGD_hook(state, bucket)
-    # A bucket has three all-reduces. Gloo's threads start the last two when the one before has ended, which on another
-    # rank may be after the first of the next bucket: the ranks would add up different tensors, or abort.
+    # PowerSGD runs three all-reduces for each bucket. Gloo's threads start the second and the third when the previous
+    # all-reduce has ended. Without waiting, another rank may already have started the first all-reduce of the next
+    # bucket by then, so that the ranks would add up different tensors, or abort.
     future.wait()
     return future
 
 
-def _hierarchical(nodes, bucket):  # torch refuses annotations that are strings, as here all are
+def _hierarchical(nodes, bucket):  # torch rejects string annotations, which this file has because of `__future__`
     flat = bucket.buffer().div_(dist.get_world_size())
     dist.reduce(flat, dst=nodes.leader, group=nodes.own)
     if dist.get_rank() == nodes.leader:

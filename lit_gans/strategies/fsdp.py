@@ -1,4 +1,4 @@
-"""Networks whose parameters, gradients and optimizer states are sharded over the ranks (FSDP2)."""
+"""Strategy that shards the parameters, gradients and optimizer states of each network over the ranks with FSDP2."""
 
 from __future__ import annotations
 
@@ -43,50 +43,53 @@ from lit_gans.strategies.module_networks import (
 )
 
 _SHARDS = (
-    "Under NetworkFSDP, the parameters of a network are shards outside the calls of its modules: compute with a module"
-    " of the network, declare a method by torch.distributed.fsdp.register_fsdp_forward_method in on_train_start, or"
-    " gather a parameter by parameter.full_tensor(); copy a network in __init__; an average of it is NetworkAverage."
+    "Under NetworkFSDP, the parameters of a network are shards, except while one of its modules is called: call a"
+    " module of the network, register a method with torch.distributed.fsdp.register_fsdp_forward_method in"
+    " on_train_start, or gather a parameter with parameter.full_tensor(). Copy a network in __init__. To average a"
+    " network, use NetworkAverage."
 )
-# layers that compute with the parameters of the layers inside them, whose forward they do not call
+# layers that use the parameters of their child layers without calling the forward of these layers
 _WHOLE = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
-REDUCES_FROZEN_ALIKE = torch.__version__ >= "2.14.1"  # which torch compares as versions
+REDUCES_FROZEN_ALIKE = torch.__version__ >= "2.14.1"  # a TorchVersion, which compares as a version, not as a string
 
 
 class NetworkFSDP(NetworkStrategy):
     """Applies FSDP2 to each network of a module with several networks and manual optimization.
 
-    A network's parameters are unsharded only during its computations. A network with a gradient penalty stays unsharded
-    from its forward until the optimizer step: the module must list it in `penalized_networks`, and compute the penalty
-    before the network's other outputs.
+    A network's parameters are unsharded only while the network computes. A network with a gradient penalty stays
+    unsharded from its forward pass until the optimizer step. The module must list such a network in
+    `penalized_networks`, and compute the penalty before the network's other outputs.
 
-    A network is gathered in its `forward`, and in that of any module inside it that a step calls, as
-    `self.generator.sample(z)` does. To gather once for such a method, declare it in `on_train_start`:
-    `torch.distributed.fsdp.register_fsdp_forward_method(self.generator, "sample")`; one that computes with parameters
-    itself needs that. Frozen modules that are like a network, such as averages and target networks, are sharded, too.
+    The strategy gathers a network's parameters in the network's `forward`, and in the `forward` of any submodule that
+    is called directly. A method such as `self.generator.sample(z)` can call many submodules, each of which gathers
+    the parameters. To gather them only once, register the method in `on_train_start`:
+    `torch.distributed.fsdp.register_fsdp_forward_method(self.generator, "sample")`. A method that uses parameters
+    directly must always be registered. Frozen modules with the same structure as a network, such as EMA and target
+    networks, are sharded as well.
 
     Running statistics of batch norm are averaged over the ranks after each training step. Checkpoints are single files
-    with full tensors under the plain names, optimizer states included: they load on one CPU, and training resumes from
-    them under any strategy and number of ranks.
+    that contain full tensors under their original names, including optimizer states. They can be loaded on a single
+    CPU, and training can be resumed from them under any strategy and with any number of ranks.
 
     Args:
-        wrap: `network` unshards a full network at once; `layer` unshards each layer with parameters separately, except
-            in penalized networks, which stay unsharded until their step.
+        wrap: `network` unshards a full network at once; `layer` unshards each layer with parameters separately.
+            Networks in `penalized_networks` are always unsharded at once, and stay unsharded until their step.
         hybrid: whether to shard within a node and replicate across nodes.
-        reshard_after_forward: whether a unit frees its full weights between forward and backward; `False` trades memory
-            for communication.
-        param_dtype: precision of the weights that a network computes with; the shards that are stepped stay in float32.
+        reshard_after_forward: whether a unit frees its full weights between forward and backward; `False` uses more
+            memory, but less communication.
+        param_dtype: precision of the weights in forward and backward passes. The optimizer steps shards in float32.
         reduce_dtype: precision in which gradients are averaged over the ranks.
         sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint, so that a checkpoint
-            is a folder. It loads and resumes like a file.
-        timeout: seconds that a rank waits for the others, once all have started.
+            is a folder. It is loaded and resumed in the same way as a file.
+        timeout: maximum time that a rank waits for the other ranks once all ranks have started, in seconds.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
     Raises:
         RefusedInput: a setting is invalid.
     """
 
-    is_sharded = True  # no rank has a full network: sampling needs all of them (see `full_state_dict`)
-    refused_optimizers = frozenset({"Adafactor"})  # whose arithmetic DTensor lacks
+    is_sharded = True  # no rank holds a full network, so that all ranks must take part in sampling
+    refused_optimizers = frozenset({"Adafactor"})  # uses operations that DTensor does not support
 
     def __init__(
         self,
@@ -107,15 +110,15 @@ class NetworkFSDP(NetworkStrategy):
         self._roots: dict[str, FSDPModule] = {}
         self._copies: dict[str, FSDPModule] = {}
         self._penalized: dict[str, nn.Module] = {}
-        self._searched: set[str] = set()  # networks the graph of whose first backward was searched
+        self._searched: set[str] = set()  # networks that have been checked for reentrant checkpointing
 
     # ---- setup and end
 
     def refuse(self, module: LightningModule, precision: str) -> None:
         if precision not in ("32-true", "bf16-mixed"):
             raise RefusedInput(
-                f'Trainer(precision="{precision}") does not work with NetworkFSDP, whose ranks could skip different'
-                ' steps in fp16 and whose shards are in float32: use "32-true" or "bf16-mixed", or NetworkDDP.'
+                f'Trainer(precision="{precision}") does not work with NetworkFSDP, because its ranks could skip'
+                ' different steps in fp16 and its shards are in float32: use "32-true" or "bf16-mixed", or NetworkDDP.'
             )
         if synchronizes_batch_norm(self):
             raise RefusedInput(
@@ -123,8 +126,9 @@ class NetworkFSDP(NetworkStrategy):
             )
         if self.param_dtype != "fp32" and penalized_networks(module):
             raise RefusedInput(
-                f'param_dtype="{self.param_dtype}" does not work with a gradient penalty, which is computed in float32:'
-                ' use Trainer(precision="bf16-mixed"), which computes it so, and leave param_dtype out.'
+                f'param_dtype="{self.param_dtype}" does not work with a gradient penalty, which must be computed in'
+                ' float32: leave param_dtype out, and use Trainer(precision="bf16-mixed"), which computes penalties in'
+                " float32."
             )
 
     def _wrap(self, trainer: Trainer) -> None:
@@ -132,7 +136,8 @@ class NetworkFSDP(NetworkStrategy):
         self._searched.clear()
         mesh = self._mesh()
         self.limit_waiting()
-        if trainer.state.fn == TrainerFn.FITTING:  # before sharding, since an optimizer defines a network
+        if trainer.state.fn == TrainerFn.FITTING:
+            # The optimizers must exist before sharding, because they determine which parameters form a network.
             self.setup_optimizers(trainer)
             self._roots = {path: root for network in self.networks.values() for path, root in network.roots.items()}
             self._copies = frozen_copies(module, self._roots)
@@ -149,7 +154,8 @@ class NetworkFSDP(NetworkStrategy):
 
     def lightnings_setup(self, trainer: Trainer) -> None:
         self._wrap(trainer)
-        self.accelerator.setup(trainer)  # and does nothing that needs full copies
+        # the steps of Lightning's setup, except for the steps that require full replicas
+        self.accelerator.setup(trainer)
         self.model = self.precision_plugin.convert_module(self.model)
         self.model_to_device()
         self.setup_precision_plugin()
@@ -166,12 +172,12 @@ class NetworkFSDP(NetworkStrategy):
             declared = any(f"{path}.".startswith(f"{name}.") or f"{name}.".startswith(f"{path}.") for name in penalized)
             if declared:
                 self._penalized[path] = root
-            if isinstance(root, FSDPModule):  # since an earlier fit of this module
+            if isinstance(root, FSDPModule):  # an earlier fit of this module has sharded it
                 continue
-            root.to(memory_format=torch.contiguous_format)  # FSDP2 shards no other layout
+            root.to(memory_format=torch.contiguous_format)  # FSDP2 supports only contiguous parameters
             reshard = self.reshard_after_forward and not declared
-            # A penalized network is one unit, and unsharded from its forward to its step, as double backward requires:
-            # its layers would be reduced before the gradients of the penalty exist.
+            # Double backward requires that a penalized network is one unit, which stays unsharded from its forward pass
+            # to its step. With one unit per layer, FSDP would reduce gradients before the penalty's gradients exist.
             if self.wrap == "layer" and not declared:
                 _shard_layers(root, reshard_after_forward=reshard, **settings)
             sharded = fully_shard(root, reshard_after_forward=reshard, **settings)
@@ -182,19 +188,22 @@ class NetworkFSDP(NetworkStrategy):
                 fully_shard(copy.to(memory_format=torch.contiguous_format), mesh=mesh, reshard_after_forward=True)
 
     def _watch_calls(self, path: str, root: FSDPModule) -> None:
-        """Lets FSDP gather a network wherever it is called, and watches the gradients of what it returns."""
-        in_backward = [partial(self._pass_backward, each) for each in self.networks.values() if each.has(path)]
+        """Registers hooks that gather a network wherever it is called, and that track backward passes through it."""
+        in_backward = [partial(self._pass_backward, network) for network in self.networks.values() if network.has(path)]
         if path not in self._penalized:
-            sentence = (
-                f"a gradient through {path} is differentiated again, but FSDP frees its weights in between: name it in"
-                f" the module, penalized_networks = ({path!r},), and compute the penalty before its other outputs."
+            message = (
+                f"a gradient through {path} is differentiated again, but FSDP frees its weights in between: set"
+                f" penalized_networks = ({path!r},) in the module, and compute the penalty before the network's other"
+                " outputs."
             )
-            in_backward.append(refusing_penalties(sentence))
-        before = None if self.hybrid else partial(self.reach_forward, path)  # its nodes gather independently
+            in_backward.append(refusing_penalties(message))
+        # with `hybrid`, nodes gather independently of each other, so that no collective over all ranks follows
+        before = None if self.hybrid else partial(self.reach_forward, path)
         self._hooks += tuple(gather_in_calls(root, before, in_backward))
 
     def lightnings_teardown(self) -> None:
-        self.cluster_environment.teardown()  # and moves nothing to the CPU, since FSDP refers to the shards
+        # the steps of Lightning's teardown, except for moving the module to the CPU, because FSDP refers to the shards
+        self.cluster_environment.teardown()
         self.precision_plugin.teardown()
         self.accelerator.teardown()
         self.checkpoint_io.teardown()
@@ -214,32 +223,35 @@ class NetworkFSDP(NetworkStrategy):
         network: str | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        if "inputs" in kwargs:  # which are shards, and no leaves of the graph
+        if "inputs" in kwargs:  # sharded parameters are not leaves of the graph
             raise RefusedInput(
-                "manual_backward(loss, inputs=...) reaches no sharded parameter: name the network instead,"
+                "manual_backward(loss, inputs=...) does not reach sharded parameters: name the network instead, with"
                 " manual_backward(loss, network=NAME)."
             )
         named = None if network is None else network_named(self.networks, network)
-        trained = [named] if named else [each for each in self.networks.values() if each.trains]
+        trained = [named] if named else [candidate for candidate in self.networks.values() if candidate.trains]
         self._refuse_reentrant(closure_loss, trained)
-        others = [each for each in self.networks.values() if named and each is not named]
-        kept = [(p, None if p.grad is None else p.grad.clone()) for each in others for p in each.parameters]
+        others = [other for other in self.networks.values() if named and other is not named]
+        # FSDP does not support a backward pass for only some leaves, so restore the gradients of the other networks.
+        previous = [(p, None if p.grad is None else p.grad.clone()) for other in others for p in other.parameters]
         with self.backward_of(trained):
             loss = super().backward(closure_loss, optimizer, *args, **kwargs)
             if not self.averages:
                 self._refuse_accumulated(trained, others)
-            for parameter, gradient in kept:  # FSDP has no backward for some leaves only
+            for parameter, gradient in previous:
                 parameter.grad = gradient
-            for each in others:
-                self.gradients[each.name].state = NONE  # as if not reached
+            for other in others:
+                self.gradients[other.name].state = NONE  # as if the backward pass had not reached it
             if self.averages:
                 self._average_loose()
                 self._check_penalized()
         return loss
 
     def _refuse_reentrant(self, loss: Tensor, trained: list[OptimizedNetwork]) -> None:
-        """Raises `RefusedInput` for a reentrant checkpoint in the first backward of a network that is one shard: its
-        backward inside the backward frees gradients that other parts of the network have accumulated.
+        """Raises `RefusedInput` if a network's first backward pass runs reentrant activation checkpointing.
+
+        With `wrap="network"`, the nested backward pass of reentrant checkpointing frees gradients that other parts of
+        the network have accumulated.
         """
         new = {network.name for network in trained} - self._searched
         if self.wrap == "layer" or not new:
@@ -252,15 +264,15 @@ class NetworkFSDP(NetworkStrategy):
                 continue
             if node.name() == f"{CheckpointFunction.__name__}Backward":
                 raise RefusedInput(
-                    f"a backward of {', '.join(sorted(new))} passes through torch.utils.checkpoint with"
-                    ' use_reentrant=True, which loses gradients under NetworkFSDP(wrap="network"): set'
-                    ' use_reentrant=False, or wrap="layer".'
+                    f"a backward pass of {', '.join(sorted(new))} runs torch.utils.checkpoint with use_reentrant=True,"
+                    ' which loses gradients under NetworkFSDP(wrap="network"): set use_reentrant=False, or'
+                    ' wrap="layer".'
                 )
             known.add(node)
-            nodes += [before for before, _ in node.next_functions]
+            nodes += [parent for parent, _ in node.next_functions]
 
     def _pass_backward(self, network: OptimizedNetwork, _: Tensor) -> None:
-        """Sets the state of a network that a backward passes through, since FSDP sets gradients without hooks."""
+        """Updates the state of a network during a backward pass, because FSDP sets gradients without calling hooks."""
         gradients = self.gradients[network.name]
         if network.trains:
             gradients.state = BLOCKED if not self.averages else LOCAL if gradients.state.name == "local" else AVERAGED
@@ -269,27 +281,32 @@ class NetworkFSDP(NetworkStrategy):
         for network in others:
             if self.gradients[network.name].state is not NONE:
                 raise RefusedInput(
-                    f"a backward of {trained[0].name} inside block_backward_sync reaches {network.name}, which requires"
-                    " gradients, so that FSDP would add them to its next ones: freeze it before the loss is computed."
+                    f"a backward pass of {trained[0].name} inside block_backward_sync reaches {network.name}, which"
+                    " requires gradients, so that FSDP would add these gradients to the next gradients of"
+                    f" {network.name}: freeze it before the loss is computed."
                 )
 
     def _average_loose(self) -> None:
-        """Averages the gradients of unsharded parameters; those that have been averaged before do not change."""
+        """Averages the gradients of unsharded parameters over the ranks.
+
+        Gradients that have already been averaged do not change, because they are equal on all ranks.
+        """
         loose = [parameter for network in self.networks.values() for parameter in network.loose.values()]
         average_over_ranks([p.grad for p in loose if p.requires_grad and p.grad is not None])
 
     def _check_penalized(self) -> None:
         for name, penalized in self._penalized.items():
-            if any(parameter.grad is not None for parameter in penalized.parameters()):  # of unsharded weights
+            # a penalized network is still unsharded here, so that these are gradients that FSDP has not reduced
+            if any(parameter.grad is not None for parameter in penalized.parameters()):
                 raise RuntimeError(
-                    f"FSDP reduced the gradients of {name} before all of them existed: compute its gradient penalty"
-                    " before its other outputs."
+                    f"FSDP reduced the gradients of {name} before all of them had been computed: compute its gradient"
+                    " penalty before its other outputs."
                 )
 
     def before_step(self, network: OptimizedNetwork) -> None:
         super().before_step(network)
-        # since the next forward would otherwise use the old unsharded weights; also if another network's backward
-        # passed through, since an unsharded weight stays frozen
+        # Without resharding, the next forward pass would use the old unsharded weights. A network is resharded even if
+        # only another network's backward pass went through it, because its unsharded weights would stay frozen.
         for layer in (layer for penalized in self._penalized.values() for layer in penalized.modules()):
             if isinstance(layer, FSDPModule):
                 layer.reshard()
@@ -298,7 +315,7 @@ class NetworkFSDP(NetworkStrategy):
         return list(network.loose.values())
 
     def has_gradients(self, network: OptimizedNetwork) -> bool:
-        # FSDP stores local gradients outside of the parameters, and would add them to the next ones
+        # FSDP stores local gradients outside of `parameter.grad`, and would add them to the next gradients
         stored = self.gradients[network.name].state.name == "local" and bool(network.roots)
         return stored or super().has_gradients(network)
 
@@ -310,7 +327,7 @@ class NetworkFSDP(NetworkStrategy):
     # ---- shards of parameters, and full tensors
 
     def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
-        """Returns the full tensors of a network, on the CPU; every rank must call it."""
+        """Returns the network's state dict with full tensors on the CPU. Every rank must call this method."""
         return {name: _full(value) for name, value in network.state_dict().items()}
 
     def local_shard(self, parameter: nn.Parameter) -> Tensor:
@@ -318,13 +335,13 @@ class NetworkFSDP(NetworkStrategy):
         return parameter.to_local() if isinstance(parameter, DTensor) else parameter
 
     def shard(self, full: Tensor, parameter: nn.Parameter) -> Tensor:
-        """Returns this rank's shard of a full tensor of a parameter's shape."""
+        """Returns this rank's shard of a full tensor that has the parameter's shape."""
         if not isinstance(parameter, DTensor):
             return full.clone()
         return distribute_tensor(full, parameter.device_mesh, parameter.placements).to_local().clone()
 
     def unshard(self, shard: Tensor, parameter: nn.Parameter) -> Tensor:
-        """Gathers the full tensor from all ranks' shards; every rank must call it."""
+        """Gathers the full tensor from the shards of all ranks. Every rank must call this method."""
         if not isinstance(parameter, DTensor):
             return shard
         placed = (parameter.device_mesh, parameter.placements)
@@ -358,23 +375,24 @@ class NetworkFSDP(NetworkStrategy):
             return super().load_checkpoint(checkpoint_path, weights_only)
         rest = read_rest(path)
         verify_shards(path, self.global_rank, self.world_size)
-        own = {f"state_dict/{name}": value for name, value in self.lightning_module.state_dict().items()}
+        templates = {f"state_dict/{name}": value for name, value in self.lightning_module.state_dict().items()}
         parameters = [parameters_of(optimizer) for optimizer in self.optimizers]
         tensors = {}
-        for name, entry in read_index(path).items():  # each rank reads only its shards
-            if name not in own and name.startswith("optimizer_states/"):
+        for name, entry in read_index(path).items():
+            if name not in templates and name.startswith("optimizer_states/"):
                 _, number, index, _ = name.split("/")
-                own[name] = parameters[int(number)][int(index)]
-            same = name in own and own[name].shape == entry.size
+                templates[name] = parameters[int(number)][int(index)]
+            same = name in templates and templates[name].shape == entry.size
+            # each rank reads only its shard of a tensor that is sharded like its template
             tensors[name] = (
-                torch.zeros_like(own[name]) if same else torch.empty(entry.size, dtype=entry.properties.dtype)
+                torch.zeros_like(templates[name]) if same else torch.empty(entry.size, dtype=entry.properties.dtype)
             )
         read_into(tensors, path)
         return merge_tensors(rest, tensors)
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
-        own = self.lightning_module.state_dict()
-        state = {name: _sharded_like(value, own.get(name)) for name, value in checkpoint["state_dict"].items()}
+        current = self.lightning_module.state_dict()
+        state = {name: _sharded_like(value, current.get(name)) for name, value in checkpoint["state_dict"].items()}
         self.lightning_module.load_state_dict(state, strict=strict)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
@@ -388,10 +406,11 @@ class NetworkFSDP(NetworkStrategy):
 
 
 def precision_policy(param_dtype: str, reduce_dtype: str) -> dict[str, Any]:
-    """Returns the arguments of `fully_shard` for the precisions of weights and reductions; none for float32.
+    """Returns the mixed precision arguments of `fully_shard`. The dictionary is empty if both precisions are float32.
 
     Raises:
-        RefusedInput: torch reduces a network whose first forward runs frozen in the precision of its weights.
+        RefusedInput: the version of torch reduces gradients in the precision of the weights if the first forward pass
+            of a network runs while it is frozen.
     """
     dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}
     if param_dtype == reduce_dtype == "fp32":
@@ -399,33 +418,36 @@ def precision_policy(param_dtype: str, reduce_dtype: str) -> dict[str, Any]:
     if not REDUCES_FROZEN_ALIKE:  # https://github.com/pytorch/pytorch/issues/186998
         raise RefusedInput(
             f'param_dtype="{param_dtype}" and reduce_dtype="{reduce_dtype}" need torch 2.14.1 or newer: older versions'
-            " silently reduce a network in the wrong precision if its first forward runs while it is frozen."
+            " silently reduce gradients in the wrong precision if the first forward pass of a network runs while it is"
+            " frozen."
         )
     policy = MixedPrecisionPolicy(param_dtype=dtypes[param_dtype], reduce_dtype=dtypes[reduce_dtype])
     return {"mp_policy": policy}
 
 
 def frozen_copies(module: nn.Module, roots: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
-    """Returns the frozen modules that are like one of the networks, by path.
+    """Returns the frozen modules, by path, that have the same class and parameters as one of the networks.
 
-    Such are averages and target networks: sharded as the network is, they can be updated from it by any arithmetic.
+    Examples are EMA and target networks. They are sharded in the same way as the network, so that they can be updated
+    from its parameters with any arithmetic operation.
     """
-    looks = [_look(root) for root in roots.values()]
-    found: dict[str, nn.Module] = {}
+    signatures = [_signature(root) for root in roots.values()]
+    copies: dict[str, nn.Module] = {}
     for path, child in module.named_modules():
         frozen = not any(parameter.requires_grad for parameter in child.parameters())
-        if frozen and _look(child) in looks and not any(path.startswith(f"{outer}.") for outer in found):
-            found[path] = child
-    return found
+        if frozen and _signature(child) in signatures and not any(path.startswith(f"{outer}.") for outer in copies):
+            copies[path] = child
+    return copies
 
 
-def _look(module: nn.Module) -> tuple[Any, ...]:
+def _signature(module: nn.Module) -> tuple[Any, ...]:
+    """Returns the class of a module, and the names, shapes and dtypes of its parameters."""
     named = ((name, parameter.shape, parameter.dtype) for name, parameter in module.named_parameters())
     return (type(module), *named)
 
 
 def _shard_layers(network: nn.Module, **settings: Any) -> None:
-    """Shards each layer with parameters separately, the inner ones first, except layers that are tied to others."""
+    """Shards each layer with parameters separately, innermost layers first. Layers with tied parameters are skipped."""
     whole = [layer for layer in network.modules() if isinstance(layer, _WHOLE)]
     inside = {id(inner) for layer in whole for inner in layer.modules() if inner is not layer}
     layers = {
@@ -433,28 +455,28 @@ def _shard_layers(network: nn.Module, **settings: Any) -> None:
         for layer in network.modules()
         if id(layer) not in inside
     }
-    owners = Counter(id(parameter) for own in layers.values() for parameter in own)
-    for layer, own in reversed(layers.items()):
-        tied = any(owners[id(parameter)] > 1 for parameter in own)
-        if own and layer is not network and not tied and type(layer).forward is not nn.Module.forward:
+    owners = Counter(id(parameter) for parameters in layers.values() for parameter in parameters)
+    for layer, parameters in reversed(layers.items()):
+        tied = any(owners[id(parameter)] > 1 for parameter in parameters)
+        if parameters and layer is not network and not tied and type(layer).forward is not nn.Module.forward:
             fully_shard(layer, **settings)
 
 
 def gather_in_calls(
     root: FSDPModule, before: Callable[[], None] | None, in_backward: list[Callable[[Tensor], None]]
 ) -> Iterator[RemovableHandle]:
-    """Lets FSDP act wherever a network is called; yields the handles of hooks.
+    """Registers hooks that make FSDP gather a network wherever it is called, and yields their handles.
 
-    FSDP acts in the forward of what it shards, and on the tensors in tuples, lists and dictionaries that it returns.
-    Here it does, too, where a step calls a module inside the network, as in `self.vae.decoder(z)`, or where the network
-    returns an object, such as a distribution.
+    FSDP itself gathers only in the `forward` of a sharded module, and registers backward hooks only on output tensors
+    in tuples, lists and dictionaries. The hooks registered here support two more cases: a training step calls a module
+    inside the network, such as `self.vae.decoder(z)`, or the network returns an object, such as a distribution.
 
     Args:
         root: sharded network.
-        before: is called before each call that gathers it.
-        in_backward: are called with the gradient of each of its outputs.
+        before: function to call before each call that gathers the network.
+        in_backward: functions to call with the gradient of each output of the network.
     """
-    entered: list[bool] = []  # of each running call of a module inside, whether FSDP acts in it
+    entered: list[bool] = []  # for each running call of a module inside the network: whether it gathers the network
 
     @torch.compiler.disable
     def note(*_: Any) -> None:
@@ -463,16 +485,16 @@ def gather_in_calls(
 
     @torch.compiler.disable
     def watch(_: nn.Module, inputs: Any, outputs: Any) -> None:
-        found = {id(leaf) for leaf in tree_leaves(outputs)}
+        seen_by_fsdp = {id(leaf) for leaf in tree_leaves(outputs)}
         for tensor in tensors_in(outputs):
             if tensor.requires_grad:
                 for function in in_backward:
                     tensor.register_hook(function)
-                if id(tensor) not in found:
+                if id(tensor) not in seen_by_fsdp:
                     tensor.register_hook(begin_backward(root))
 
     def begin(_: nn.Module, args: Any, kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():  # a network of which this module is a part
+        if torch.compiler.is_compiling():  # the full network is being compiled, and its own hooks gather it
             return None
         entered.append(not is_computing(root))
         if not entered[-1]:
@@ -497,7 +519,12 @@ def gather_in_calls(
 
 
 def _exchange_parameters(optimizers: list[torch.optim.Optimizer], sharded: Mapping[int, nn.Parameter]) -> None:
-    """Lets optimizers step sharded parameters, given by the ids of the full ones, with shards of their states."""
+    """Replaces the full parameters of optimizers by sharded parameters, and shards the optimizer states accordingly.
+
+    Args:
+        optimizers: optimizers of full parameters.
+        sharded: sharded parameters, by the ids of the full parameters.
+    """
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["params"] = [sharded[id(parameter)] for parameter in group["params"]]
@@ -509,25 +536,25 @@ def _exchange_parameters(optimizers: list[torch.optim.Optimizer], sharded: Mappi
 def _refuse_shared(module: nn.Module, roots: Mapping[str, nn.Module]) -> None:
     """Raises `RefusedInput` if two separately sharded modules share a layer or a parameter.
 
-    Each would have shards of its own, which would be trained apart.
+    Each of the two modules would have separate shards of the shared parameters, and the shards would diverge.
     """
     root_of = {id(inner): path for path, root in roots.items() for inner in root.modules()}
-    own = {id(root) for root in roots.values()}
-    shared: dict[int, set[str]] = {}
+    root_ids = {id(root) for root in roots.values()}
+    owners: dict[int, set[str]] = {}
     for path, parent in module.named_modules():
-        at = root_of.get(id(parent), path or "the module itself")
+        owner = root_of.get(id(parent), path or "the module itself")
         for name, child in parent.named_children():
-            if id(child) in root_of and id(child) not in own and root_of[id(child)] != at:
-                raise RefusedInput(_shared(f"the layer {path}.{name}".replace(" .", " "), root_of[id(child)], at))
+            if id(child) in root_of and id(child) not in root_ids and root_of[id(child)] != owner:
+                what = f"the layer {path}.{name}".replace(" .", " ")
+                raise RefusedInput(_shared_message(what, root_of[id(child)], owner))
         for name, parameter in parent.named_parameters(recurse=False):
-            shared.setdefault(id(parameter), set()).add(at)
-            if len(shared[id(parameter)]) > 1 and shared[id(parameter)] & roots.keys():
-                raise RefusedInput(
-                    _shared(f"the parameter {path}.{name}".replace(" .", " "), *sorted(shared[id(parameter)]))
-                )
+            owners.setdefault(id(parameter), set()).add(owner)
+            if len(owners[id(parameter)]) > 1 and owners[id(parameter)] & roots.keys():
+                what = f"the parameter {path}.{name}".replace(" .", " ")
+                raise RefusedInput(_shared_message(what, *sorted(owners[id(parameter)])))
 
 
-def _shared(what: str, one: str, other: str) -> str:
+def _shared_message(what: str, one: str, other: str) -> str:
     return (
         f"{what} belongs to both {one} and {other}, which FSDP shards separately: put both into one child module, or"
         " use NetworkDDP."
@@ -535,14 +562,14 @@ def _shared(what: str, one: str, other: str) -> str:
 
 
 def _full(value: Any) -> Any:
-    """Returns the full tensor of a shard, on the CPU; every rank must call it."""
+    """Returns a DTensor as a full tensor on the CPU, and other values unchanged. Every rank must call this function."""
     return value.full_tensor().cpu() if isinstance(value, DTensor) else value
 
 
-def _sharded_like(value: Any, own: Any) -> Any:
-    """Shards a full tensor as `own` is sharded; returns other values unchanged."""
+def _sharded_like(value: Any, template: Any) -> Any:
+    """Shards a full tensor in the same way as `template`, and returns other values unchanged."""
     if isinstance(value, DTensor) or not (
-        isinstance(own, DTensor) and isinstance(value, Tensor) and value.shape == own.shape
+        isinstance(template, DTensor) and isinstance(value, Tensor) and value.shape == template.shape
     ):
         return value
-    return distribute_tensor(value.to(own.device), own.device_mesh, own.placements)
+    return distribute_tensor(value.to(template.device), template.device_mesh, template.placements)

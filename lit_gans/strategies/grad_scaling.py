@@ -1,4 +1,4 @@
-"""Half precision with a gradient scaler for each network, and a warning where scaled gradients are changed."""
+"""Mixed precision training in fp16 with one gradient scaler per network, and a warning if scaled gradients change."""
 
 from __future__ import annotations
 
@@ -23,49 +23,53 @@ from lit_gans.strategies.module_networks import (
 
 
 class ScaledGradients:
-    """Notes the gradients of scaled losses after each backward, to warn if they change before they are unscaled.
+    """Warns if gradients of a scaled loss are changed before they are unscaled.
 
-    What clips scaled gradients clips to a wrong norm, silently. Changes in place, as by
-    `torch.nn.utils.clip_grad_norm_`, are counted by torch itself, which does not wait for the device; a gradient
-    scaler's own unscaling is not counted.
+    Clipping scaled gradients silently clips them to a wrong norm. Each in-place change of a tensor, for
+    example by `torch.nn.utils.clip_grad_norm_`, increments the version counter that torch keeps for the tensor.
+    Comparing versions does not synchronize with the device. A gradient scaler's own unscaling does not change the
+    version.
     """
 
     def __init__(self) -> None:
         self._versions: dict[int, int] = {}
-        self._said: set[str] = set()
+        self._warned: set[str] = set()  # networks for which a warning has been issued
 
     def note(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Notes the gradients that a backward has just computed."""
-        self._versions |= {id(each): version_of(each.grad) for each in parameters if each.grad is not None}
+        """Records the versions of the gradients that a backward pass has just computed."""
+        self._versions |= {id(p): version_of(p.grad) for p in parameters if p.grad is not None}
 
     def check(self, network: str, parameters: Iterable[nn.Parameter]) -> None:
-        """Warns, once for each network, if a gradient has changed since it was noted."""
-        if network in self._said:
+        """Warns once per network if a gradient has changed since its version was recorded."""
+        if network in self._warned:
             return
-        noted = [(each.grad, self._versions.get(id(each))) for each in parameters]
-        if any(grad is not None and version is not None and version_of(grad) > version for grad, version in noted):
-            self._said.add(network)
+        recorded = [(parameter.grad, self._versions.get(id(parameter))) for parameter in parameters]
+        if any(grad is not None and version is not None and version_of(grad) > version for grad, version in recorded):
+            self._warned.add(network)
             rank_zero_warn(
-                f"the gradients of {network} are changed after their backward, while they are still scaled for fp16:"
-                ' what clips them there clips to a wrong norm. Use self.clip_gradients(optimizer, VALUE, "norm") with'
-                " NetworkDDP, or with Trainer(plugins=NetworkScaling()) on one device, which unscale them first."
+                f"the gradients of {network} were changed after their backward pass, while they were still scaled for"
+                " fp16: clipping them at this point clips to a wrong norm. Use"
+                ' self.clip_gradients(optimizer, VALUE, "norm") with NetworkDDP, or with'
+                " Trainer(plugins=NetworkScaling()) on one device, which unscale the gradients first."
             )
 
 
 class NetworkScaling(MixedPrecision):
     """Precision plugin for fp16 training of several networks: `Trainer(plugins=NetworkScaling())`.
 
-    Lightning has one scaler and adapts its scale after every optimizer step. If two networks are stepped after both
-    backward passes, the second is therefore unscaled by a wrong factor. Here each network has its own scaler. A
-    backward names its network, `manual_backward(loss, network=NAME)`, or all others are frozen. Modules of lit_gans
-    select this plugin automatically in fp16.
+    Lightning uses one gradient scaler and adapts its scale after every optimizer step. If two networks are stepped
+    after both backward passes, the gradients of the second network are therefore unscaled by a wrong factor. This
+    plugin uses a separate scaler for each network. Each backward pass must either name its network, as in
+    `manual_backward(loss, network=NAME)`, or run while all other networks are frozen. Modules of lit_gans select this
+    plugin automatically in fp16.
 
-    An optimizer that steps without gradients does nothing, as in float32; Lightning's plugin fails there. A warning
-    reports gradients that are changed while they are scaled, as by a clipping other than `self.clip_gradients`.
+    If an optimizer steps without gradients, nothing happens, as in float32. Lightning's plugin raises an error in this
+    case. A warning is issued if gradients are changed while they are scaled, for example if they are clipped by any
+    other means than `self.clip_gradients`.
 
     Args:
         device: device type of autocast.
-        make_scaler: returns a new scaler; `None` uses torch's defaults.
+        make_scaler: function that returns a new scaler; `None` uses torch's default scaler.
     """
 
     def __init__(self, device: str = "cuda", make_scaler: Callable[[], torch.amp.GradScaler] | None = None) -> None:
@@ -73,7 +77,7 @@ class NetworkScaling(MixedPrecision):
         super().__init__("16-mixed", device, self._make_scaler())
         self._scalers: dict[str, torch.amp.GradScaler] = {}
         self._networks: dict[str, OptimizedNetwork] = {}
-        self._unscaled: set[str] = set()  # networks whose gradients were unscaled to be clipped
+        self._unscaled: set[str] = set()  # networks whose gradients have been unscaled since their last step
         self._gradients = ScaledGradients()
 
     def connect(self, model: Any, optimizers: list[torch.optim.Optimizer], lr_schedulers: list[Any]) -> Any:
@@ -81,7 +85,8 @@ class NetworkScaling(MixedPrecision):
         return super().connect(model, optimizers, lr_schedulers)
 
     def pre_backward(self, tensor: Tensor, module: LightningModule) -> Tensor:
-        return super(MixedPrecision, self).pre_backward(tensor, module)  # scaled in `backward`, which knows the network
+        # skips MixedPrecision.pre_backward: the loss is scaled in `backward`, where the network is known
+        return super(MixedPrecision, self).pre_backward(tensor, module)
 
     def backward(
         self,
@@ -97,7 +102,7 @@ class NetworkScaling(MixedPrecision):
         self._gradients.note(trained.parameters)
 
     def clip_gradients(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
-        """Clips the gradients of a network, which are unscaled before."""
+        """Unscales and then clips the gradients of the network that the optimizer steps."""
         self._unscale(stepped_network(self._networks, optimizer))
         super().clip_gradients(optimizer, *args, **kwargs)
 
@@ -105,10 +110,10 @@ class NetworkScaling(MixedPrecision):
         self, optimizer: torch.optim.Optimizer, model: LightningModule, closure: Callable[[], Any], **kwargs: Any
     ) -> Any:
         network = stepped_network(self._networks, optimizer)
-        closure()  # which may run a backward
+        closure()  # may run a backward pass, so unscale only afterwards
         self._unscale(network)
         run_hooks_before_step(self, model, optimizer)
-        if network.name not in self._unscaled:  # without gradients, where Lightning's scaler fails
+        if network.name not in self._unscaled:  # a scaler's step would raise an error without gradients
             return optimizer.step(**kwargs)
         self._unscaled.discard(network.name)
         scaler = self._scaler(network.name)
@@ -117,11 +122,11 @@ class NetworkScaling(MixedPrecision):
         return output
 
     def _unscale(self, network: OptimizedNetwork) -> None:
-        """Unscales the gradients of a network, if it has any, once before each step."""
+        """Unscales the gradients of a network once before each step. Does nothing if the network has no gradients."""
         if network.name in self._unscaled or all(parameter.grad is None for parameter in network.parameters):
             return
         self._gradients.check(network.name, network.parameters)
-        self._scaler(network.name).unscale_(network.optimizer)  # not Lightning's wrapper of it
+        self._scaler(network.name).unscale_(network.optimizer)  # the torch optimizer, not Lightning's wrapper
         self._unscaled.add(network.name)
 
     def state_dict(self) -> dict[str, Any]:
@@ -132,16 +137,16 @@ class NetworkScaling(MixedPrecision):
             self._scaler(name).load_state_dict(state)
 
     def scales(self) -> dict[str, Tensor]:
-        """Returns the current scale of each network on its device."""
-        found = {name: scale_of(scaler) for name, scaler in self._scalers.items()}
-        return {name: scale for name, scale in found.items() if scale is not None}
+        """Returns the current scale of each network, as a tensor on the scaler's device."""
+        scales = {name: scale_of(scaler) for name, scaler in self._scalers.items()}
+        return {name: scale for name, scale in scales.items() if scale is not None}
 
     def _scaler(self, name: str) -> torch.amp.GradScaler:
         return self._scalers.setdefault(name, self._make_scaler())
 
 
 def scale_each_network(strategy: Strategy) -> None:
-    """Replaces Lightning's own plugin for fp16 by one that scales each network with a copy of the user's scaler."""
+    """Replaces Lightning's fp16 plugin by `NetworkScaling` with a copy of the user's scaler for each network."""
     plugin = strategy.precision_plugin
     if type(plugin) is MixedPrecision and plugin.scaler is not None:
         strategy.precision_plugin = NetworkScaling(plugin.device, partial(deepcopy, plugin.scaler))

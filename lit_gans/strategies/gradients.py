@@ -1,20 +1,20 @@
-"""Whether the gradients of a network are those of all ranks or of this rank alone, and the guard of every step.
+"""Tracks whether a network's gradients have been averaged over the ranks, and prevents steps with local gradients.
 
-For each network, the strategies know one state of its gradients:
+The strategies track one of three states for the gradients of each network:
 
-    none        no backward has reached the network since its last step
-    local       gradients of this rank alone; a step with them would move the ranks apart
-    averaged    gradients that are averaged over all ranks
+    none        no backward pass has reached the network since its last step
+    local       the gradients are those of this rank only; after a step with them, the ranks' weights would differ
+    averaged    the gradients are averaged over all ranks
 
-    what happens                                                        state afterwards
-    a parameter accumulates a gradient, whoever runs the backward       local
-    `manual_backward` ends that has reached the network                 averaged, as all that was accumulated is
-    the same inside `block_backward_sync`                               local
-    the same with an error                                              local
+    event                                                               state afterwards
+    a parameter accumulates a gradient in any backward pass             local
+    `manual_backward` has reached the network and ends                  averaged, including all accumulated gradients
+    `manual_backward` ends inside `block_backward_sync`                 local
+    `manual_backward` raises an error                                   local
     the optimizer steps                                                 none
 
-A backward that does not reach a network leaves its state as it is. Where gradients exist that no backward has
-computed since the last step, such as assigned ones, their values are compared between the ranks.
+A backward pass that does not reach a network does not change the state. Gradients can also exist without a backward
+pass since the last step, for example if the module assigns them. Their values are compared between the ranks.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class State:
     """State of a network's gradients.
 
     Attributes:
-        name: see the docstring of this file.
-        remedy: for local gradients, what a module must do instead.
+        name: name of the state, see the docstring of this file.
+        remedy: for local gradients, what the module should do instead. It ends the error message.
     """
 
     name: Literal["none", "local", "averaged"]
@@ -45,25 +45,27 @@ class State:
 
 
 NONE, AVERAGED = State("none"), State("averaged")
-LOCAL = State("local", "compute them by self.manual_backward(loss), which averages them over the processes.")
+LOCAL = State("local", "compute them with self.manual_backward(loss), which averages them over the processes.")
 BLOCKED = State(
     "local",
-    "its last backward ran inside block_backward_sync. Run the last one before a step outside of it, which averages the"
-    " sum of all.",
+    "its last backward pass ran inside block_backward_sync. Run the last backward pass before each step outside of it,"
+    " which averages the sum of all accumulated gradients.",
 )
 INTERRUPTED = State(
-    "local", "its last backward raised an error before it had averaged them. Call zero_grad() of its optimizer first."
+    "local",
+    "its last backward pass raised an error before the gradients were averaged. Call zero_grad() of its optimizer"
+    " first.",
 )
 ASSIGNED = (
-    "no backward has computed them since its last step, and the processes have different ones: compute them by"
+    "no backward pass has computed them since the last step, and they differ between the processes: compute them with"
     " self.manual_backward(loss), or assign their mean,"
     ' self.trainer.strategy.reduce(gradient, reduce_op="mean").'
 )
-_SAME = 1e-4  # relative difference between the sums of equal gradients on different devices
+_TOLERANCE = 1e-4  # relative tolerance for the sums of gradients, since devices round differently
 
 
 class Gradients:
-    """The state of one network's gradients, which the strategy and the optimizer of an engine share.
+    """State of one network's gradients, which is shared by the strategy and, under DeepSpeed, the `EngineOptimizer`.
 
     Args:
         network: name of the network.
@@ -74,17 +76,18 @@ class Gradients:
         self.state = NONE
 
     def watch(self, parameters: Iterable[nn.Parameter]) -> tuple[RemovableHandle, ...]:
-        """Makes the state local whenever a parameter accumulates a gradient; returns the handles of the hooks."""
+        """Registers hooks that set the state to local when a parameter accumulates a gradient; returns the handles."""
 
-        def accumulated(parameter: Tensor) -> None:
-            if parameter.requires_grad:  # a graph from before the parameter was frozen runs the hook, but adds nothing
+        def set_local(parameter: Tensor) -> None:
+            # If the graph was built before the parameter was frozen, the hook runs, but no gradient is accumulated.
+            if parameter.requires_grad:
                 self.state = LOCAL
 
-        return tuple(parameter.register_post_accumulate_grad_hook(accumulated) for parameter in parameters)
+        return tuple(parameter.register_post_accumulate_grad_hook(set_local) for parameter in parameters)
 
     def refuse(self, remedy: str) -> None:
-        """Raises `RefusedInput` for gradients of this rank alone."""
-        raise RefusedInput(f"{self.network} would be stepped with gradients of this process alone: {remedy}")
+        """Raises `RefusedInput` for gradients that have not been averaged over the ranks."""
+        raise RefusedInput(f"{self.network} would be stepped with gradients of this process only: {remedy}")
 
     def refuse_local(self) -> None:
         """Raises `RefusedInput` if the state is local."""
@@ -94,37 +97,41 @@ class Gradients:
 
 @contextmanager
 def running_backward(networks: Mapping[str, Gradients], trained: Container[str], after: State) -> Iterator[None]:
-    """Context manager for a backward pass, which sets the states of the networks.
+    """Context manager for a backward pass that updates the state of each network's gradients.
 
     Args:
-        networks: all networks by name.
+        networks: gradients of all networks, by the network's name.
         trained: names of the networks that the backward pass trains.
-        after: state of the trained networks that the backward pass has reached.
+        after: new state of each trained network that the backward pass reaches.
     """
-    before = {name: each.state for name, each in networks.items()}
-    for each in networks.values():
-        each.state = NONE
+    before = {name: gradients.state for name, gradients in networks.items()}
+    for gradients in networks.values():
+        gradients.state = NONE
     try:
         yield
     except BaseException:
         after, trained = INTERRUPTED, networks
         raise
     finally:
-        for name, each in networks.items():
-            if each.state is NONE:  # not reached
-                each.state = before[name]
+        for name, gradients in networks.items():
+            if gradients.state is NONE:  # the backward pass did not reach this network
+                gradients.state = before[name]
             elif name in trained:
-                each.state = after
+                gradients.state = after
 
 
 def sums(tensors: Iterable[Tensor | None], device: torch.device) -> Tensor:
-    """Returns the sum and the sum of the absolute values of each tensor, (tensors, 2); -1 for `None`."""
+    """Returns the sum and the sum of absolute values of each tensor, with shape (tensors, 2). Both are -1 for None."""
     missing = torch.full((2,), -1.0, device=device)
-    rows = [missing if each is None else torch.stack([each.sum(), each.abs().sum()]).to(missing) for each in tensors]
+    rows = [missing if x is None else torch.stack([x.sum(), x.abs().sum()]).to(missing) for x in tensors]
     return torch.stack(rows).nan_to_num()
 
 
 def which_differ(of_ranks: Tensor) -> list[bool]:
-    """Returns for each tensor whether its sums, (ranks, tensors, 2), differ between the ranks by more than rounding."""
-    differ = (of_ranks - of_ranks[:1]).abs() > _SAME * of_ranks[..., 1:].abs()
+    """Returns for each tensor whether it differs between the ranks by more than rounding errors.
+
+    Args:
+        of_ranks: `sums` of the tensors on all ranks, with shape (ranks, tensors, 2).
+    """
+    differ = (of_ranks - of_ranks[:1]).abs() > _TOLERANCE * of_ranks[..., 1:].abs()
     return differ.any(dim=0).any(dim=-1).tolist()

@@ -1,4 +1,4 @@
-"""The networks of a module, as the strategies see them: what one optimizer steps."""
+"""The networks of a module: for the strategies, a network consists of the parameters that one optimizer steps."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class OptimizedNetwork:
     """The parameters that one optimizer steps, wherever they are in the module.
 
     Attributes:
-        name: the paths of the largest submodules that belong to the network alone, joined by "+".
-        optimizer: steps the network.
-        parameters: in the optimizer's order.
-        names: all names of the parameters in the module, also those of tied ones.
-        roots: the largest submodules that have a `forward` and whose parameters all belong to the network, by path.
-        loose: the parameters in no root, by name, such as a parameter of the module itself.
+        name: paths of the largest submodules whose parameters all belong to the network, joined by "+".
+        optimizer: optimizer that steps the network.
+        parameters: parameters of the network, in the optimizer's order.
+        names: all names that the parameters have in the module. A tied parameter has several names.
+        roots: largest submodules, by path, that have a `forward` and whose parameters all belong to the network.
+        loose: parameters outside of all roots, by name, such as a parameter of the module itself.
     """
 
     name: str
@@ -37,20 +37,20 @@ class OptimizedNetwork:
 
     @property
     def trains(self) -> bool:
-        """Whether any of its parameters currently requires a gradient."""
+        """Whether any parameter of the network currently requires a gradient."""
         return any(parameter.requires_grad for parameter in self.parameters)
 
     def has(self, path: str) -> bool:
-        """Returns whether a path is the network's name, or names a submodule or parameter of it."""
+        """Returns whether a path is the network's name, or the path of one of its submodules or parameters."""
         return path == self.name or any(name == path or name.startswith(f"{path}.") for name in self.names)
 
 
 def find_networks(optimizers: Iterable[torch.optim.Optimizer], module: LightningModule) -> dict[str, OptimizedNetwork]:
-    """Returns what each optimizer steps, by name.
+    """Returns the network that each optimizer steps, by name.
 
     Raises:
-        RefusedInput: two optimizers step the same parameter, or an optimizer steps one that is frozen or outside the
-            module, so that its gradient would not be averaged over the ranks.
+        RefusedInput: two optimizers step the same parameter, or an optimizer steps a parameter that is frozen or not in
+            the module. The gradient of such a parameter would not be averaged over the ranks.
     """
     names = names_of_parameters(module)
     networks: dict[str, OptimizedNetwork] = {}
@@ -66,7 +66,7 @@ def find_networks(optimizers: Iterable[torch.optim.Optimizer], module: Lightning
 
 
 def refuse_unstepped(networks: Mapping[str, OptimizedNetwork], module: LightningModule) -> None:
-    """Raises `RefusedInput` if a parameter requires a gradient, but no optimizer steps it."""
+    """Raises `RefusedInput` if a parameter requires a gradient and no optimizer steps it."""
     stepped = {id(parameter) for network in networks.values() for parameter in network.parameters}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and id(parameter) not in stepped:
@@ -77,40 +77,40 @@ def refuse_unstepped(networks: Mapping[str, OptimizedNetwork], module: Lightning
 
 
 def network_named(networks: Mapping[str, OptimizedNetwork], path: str) -> OptimizedNetwork:
-    """Returns the network that a backward names by its name or the path of any of its submodules or parameters.
+    """Returns the network whose name is `path`, or that contains the submodule or parameter at `path`.
 
     Raises:
-        RefusedInput: the path belongs to no network, or to several.
+        RefusedInput: no network, or more than one, matches the path.
     """
-    found = [network for network in networks.values() if network.has(path)]
-    if len(found) != 1:
-        number = "several networks" if found else "no network"
+    matches = [network for network in networks.values() if network.has(path)]
+    if len(matches) != 1:
+        number = "several networks" if matches else "no network"
         raise RefusedInput(
-            f"manual_backward(loss, network={path!r}) names {number} of the module: it has {', '.join(networks)}."
+            f"manual_backward(loss, network={path!r}) names {number} of the module, which has {', '.join(networks)}."
         )
-    return found[0]
+    return matches[0]
 
 
 def trained_network(networks: Mapping[str, OptimizedNetwork]) -> OptimizedNetwork:
     """Returns the only network that is not frozen.
 
     Raises:
-        RefusedInput: there are several, or none.
+        RefusedInput: no network, or more than one network, is not frozen.
     """
-    found = [network for network in networks.values() if network.trains]
-    if len(found) != 1:
+    trained = [network for network in networks.values() if network.trains]
+    if len(trained) != 1:
         raise RefusedInput(
-            f"a backward must train exactly one network, but {[network.name for network in found]} have parameters that"
-            " require gradients: freeze the others (toggle_optimizer does), or name it with"
-            " manual_backward(loss, network=NAME)."
+            "a backward pass must train exactly one network, but the networks"
+            f" {[network.name for network in trained]} have parameters that require gradients: freeze the other"
+            " networks (toggle_optimizer does), or name one network with manual_backward(loss, network=NAME)."
         )
-    return found[0]
+    return trained[0]
 
 
 def stepped_network(
     networks: Mapping[str, OptimizedNetwork], optimizer: torch.optim.Optimizer | LightningOptimizer
 ) -> OptimizedNetwork:
-    """Returns the network that an optimizer, or Lightning's wrapper of it, steps.
+    """Returns the network that an optimizer steps. The optimizer can be wrapped in a `LightningOptimizer`.
 
     Raises:
         RefusedInput: `configure_optimizers` did not return the optimizer.
@@ -119,36 +119,37 @@ def stepped_network(
     for network in networks.values():
         if network.optimizer is bare:
             return network
-    raise RefusedInput("an optimizer steps that configure_optimizers did not return: return it from there.")
+    raise RefusedInput("step() was called on an optimizer that configure_optimizers did not return: return it there.")
 
 
 def penalized_networks(module: LightningModule) -> tuple[str, ...]:
-    """Returns the names of the networks whose gradient a module differentiates twice; none by default."""
+    """Returns the module's `penalized_networks`: names of networks whose gradients it differentiates twice."""
     return tuple(getattr(module, "penalized_networks", ()))
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
-    """Returns the parameters of an optimizer, in order."""
+    """Returns the parameters of all parameter groups of an optimizer, in order."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def names_of_parameters(module: nn.Module) -> dict[int, list[str]]:
-    """Returns all names of each parameter, by its id, those with the shortest path first."""
+    """Returns all names of each parameter, by the parameter's id. The names with the shortest paths come first."""
     names: dict[int, list[str]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
-    return {key: sorted(found, key=lambda name: name.count(".")) for key, found in names.items()}
+    return {key: sorted(aliases, key=lambda name: name.count(".")) for key, aliases in names.items()}
 
 
 def _refuse_parameter(parameter: nn.Parameter, names: list[str] | None, stepped: set[int]) -> None:
     if names is None:
         raise RefusedInput(
             f"an optimizer steps a parameter of shape {tuple(parameter.shape)} that is not in the module, so that its"
-            " gradients would not be averaged over the ranks: make what holds it an attribute of the module."
+            " gradients would not be averaged over the ranks: assign the parameter, or the network that contains it, to"
+            " an attribute of the module."
         )
     if id(parameter) in stepped:
         raise RefusedInput(
-            f"two optimizers step {names[0]}: give it to one of them, with a parameter group for each setting."
+            f"two optimizers step {names[0]}: pass it to only one optimizer, with one parameter group for each setting."
         )
     if not parameter.requires_grad:
         raise RefusedInput(
@@ -186,48 +187,56 @@ def _joined(paths: list[str]) -> str:
 
 
 def largest_modules(module: nn.Module, owned: set[int], containers: bool = False) -> dict[str, nn.Module]:
-    """Returns the largest submodules that have parameters, all of them owned, by their shortest paths.
+    """Returns the largest submodules whose parameters are all owned, by the submodules' shortest paths.
 
-    Without `containers`, submodules without a `forward`, such as a ModuleList, are replaced by what they contain.
+    Submodules without parameters are not returned.
+
+    Args:
+        module: module to search.
+        owned: ids of the owned parameters.
+        containers: whether to return submodules without a `forward`, such as a `ModuleList`. If False, their children
+            are returned instead.
     """
-    found: dict[str, nn.Module] = {}
+    largest: dict[str, nn.Module] = {}
     seen: set[int] = set()
     level = [("", module)]
-    while level:  # breadth first and small ones first: an average that holds the online model is not the network
+    # Search breadth-first, smallest modules first, so that an EMA wrapper that contains the online model is not
+    # mistaken for the model itself.
+    while level:
         children = [(path + name, child) for path, parent in level for name, child in parent.named_children()]
         level, complete = [], set()
         for path, child in sorted(children, key=lambda item: len([*item[1].modules()])):
             parameters = {id(parameter) for parameter in child.parameters()}
             if id(child) in seen or not parameters & owned:
                 continue
-            inner = {id(each) for each in child.modules()}
-            alone = parameters <= owned and not inner & seen
-            if alone and (containers or type(child).forward is not nn.Module.forward):
+            inner = {id(descendant) for descendant in child.modules()}
+            all_owned = parameters <= owned and not inner & seen
+            if all_owned and (containers or type(child).forward is not nn.Module.forward):
                 complete.add(path)
                 seen |= inner
             else:
                 level.append((f"{path}.", child))
-        found |= {path: child for path, child in children if path in complete}
-    return found
+        largest |= {path: child for path, child in children if path in complete}
+    return largest
 
 
 def leaves_of(loss: Tensor) -> set[int]:
-    """Returns the ids of the parameters that a backward of a loss reaches."""
-    found: set[int] = set()
-    seen, rest = set(), [loss.grad_fn]
-    while rest:
-        node = rest.pop()
+    """Returns the ids of the parameters that the backward pass of a loss reaches."""
+    leaves: set[int] = set()
+    seen, remaining = set(), [loss.grad_fn]
+    while remaining:
+        node = remaining.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         if hasattr(node, "variable"):
-            found.add(id(node.variable))
-        rest += [earlier for earlier, _ in node.next_functions]
-    return found
+            leaves.add(id(node.variable))
+        remaining += [parent for parent, _ in node.next_functions]
+    return leaves
 
 
 def call_in_backward(network: nn.Module, function: Callable[[Tensor], None]) -> RemovableHandle:
-    """Calls a function with the gradient of each output of a network; returns the hook's handle."""
+    """Registers a hook that calls a function with the gradient of each network output, and returns its handle."""
 
     @torch.compiler.disable
     def after_forward(_: nn.Module, inputs: Any, outputs: Any) -> None:
@@ -239,25 +248,29 @@ def call_in_backward(network: nn.Module, function: Callable[[Tensor], None]) -> 
 
 
 def refusing_penalties(sentence: str) -> Callable[[Tensor], None]:
-    """Returns a function for `call_in_backward` that raises `RefusedInput` with a message in a gradient penalty."""
+    """Returns a function for `call_in_backward` that raises an error if the gradient will be differentiated again.
+
+    Args:
+        sentence: message of the `RefusedInput` error.
+    """
 
     def refuse(_: Tensor) -> None:
-        if torch.is_grad_enabled():  # in a backward: with create_graph=True
+        if torch.is_grad_enabled():  # during a backward pass, this is the case only with create_graph=True
             raise RefusedInput(sentence)
 
     return refuse
 
 
 def tensors_in(outputs: Any) -> list[Tensor]:
-    """Returns the tensors in the outputs of a module, also those in attributes of objects such as a distribution."""
-    found: dict[int, Tensor] = {}
+    """Returns all tensors in a module's outputs, including attributes of objects such as a `Distribution`."""
+    tensors: dict[int, Tensor] = {}
     seen: set[int] = set()
-    rest = [outputs]
-    while rest:
-        for leaf in tree_leaves(rest.pop()):
+    remaining = [outputs]
+    while remaining:
+        for leaf in tree_leaves(remaining.pop()):
             if isinstance(leaf, Tensor):
-                found[id(leaf)] = leaf
+                tensors[id(leaf)] = leaf
             elif id(leaf) not in seen and not isinstance(leaf, nn.Module | type):
                 seen.add(id(leaf))
-                rest += vars(leaf).values() if hasattr(leaf, "__dict__") else ()
-    return list(found.values())
+                remaining += vars(leaf).values() if hasattr(leaf, "__dict__") else ()
+    return list(tensors.values())

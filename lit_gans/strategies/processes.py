@@ -1,8 +1,8 @@
-"""Processes of a training: how they rendezvous and wait for each other, and that none outlives the others.
+"""Rendezvous, timeouts and lifetime of the processes of a training run.
 
-torchrun restarts a run with the store of the previous attempt, whose entries must not be read: the first process could
-find the address of a process that has ended (pytorch issue 135712). The restart count does not distinguish attempts,
-since every node counts its own restarts. Therefore the ranks of each attempt first rendezvous under a new name.
+torchrun restarts a run with the store of the previous attempt. The entries of that attempt must not be read: the first
+process could read the address of a process that has exited (pytorch issue 135712). The restart count does not identify
+an attempt, because each node counts its own restarts. Therefore the ranks of each attempt first agree on a new name.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from lit_gans.common._compat.lightning import children
 from lit_gans.common._compat.torch import process_groups, set_timeout
 
 START_TIMEOUT = timedelta(minutes=10)  # timeout of the rendezvous
-_POLL = 0.05  # seconds
-_WORLDS = count()  # counts the world groups of this process, one for each run of a sweep
-_PARENT = "LIT_GANS_PARENT"  # pid of the process that starts others
-_GRACE = 3.0  # seconds before a process is killed
-_SET_PARENT_DEATH_SIGNAL = 1  # of Linux's prctl
+_POLL = 0.05  # polling interval of the rendezvous, in seconds
+_WORLDS = count()  # numbers the world process groups of this process; each run of a sweep creates one
+_PARENT = "LIT_GANS_PARENT"  # environment variable with the pid of the process that starts the others
+_GRACE = 3.0  # time between terminating and killing a process, in seconds
+_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 # ---- rendezvous and timeouts
 
 
 def starting_timeout(timeout: timedelta) -> timedelta:
-    """Returns the timeout until all ranks have started, since processes do not start simultaneously."""
+    """Returns the timeout until all ranks have started. It is longer, because ranks do not start simultaneously."""
     return max(timeout, START_TIMEOUT)
 
 
@@ -48,7 +48,7 @@ def limit_waiting(timeout: timedelta) -> None:
 
 
 def join_world(backend: str, rank: int, world_size: int, device: torch.device, timeout: timedelta) -> None:
-    """Creates the group of all processes if torchrun started them; Lightning then uses the existing group."""
+    """Creates the group of all processes if torchrun has started them. Lightning then uses the existing group."""
     store = None if distributed.is_initialized() else attempt_store()
     if store is None:
         return
@@ -70,12 +70,12 @@ def _leave() -> None:
 
 @cache
 def attempt_store() -> Store | None:
-    """Returns torchrun's store with a prefix that is unique to this attempt; None without torchrun.
+    """Returns torchrun's store with a prefix that is unique to this attempt, or None without torchrun.
 
-    Every rank must call it.
+    Every rank must call this function.
 
     Raises:
-        TimeoutError: not all ranks started within 10 minutes.
+        TimeoutError: a rank has not started within 10 minutes.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
@@ -85,10 +85,10 @@ def attempt_store() -> Store | None:
 
 
 def rendezvous(store: Store, rank: int, ranks: int, timeout: timedelta = START_TIMEOUT) -> str:
-    """Returns the same new name on all live ranks, regardless of entries of earlier attempts in the store.
+    """Returns the same new name on all running ranks, regardless of entries of earlier attempts in the store.
 
-    Each rank publishes its own name. Rank 0 publishes all names that it sees, until each rank has answered with rank
-    0's name; a rank answers once it finds its own name among them.
+    Each rank publishes its own name. Rank 0 repeatedly publishes all names that it reads. A rank answers with rank 0's
+    name once it finds its own name among the published names. Rank 0 returns when all ranks have answered.
     """
     name, until = uuid.uuid4().hex, time.monotonic() + timeout.total_seconds()
     store.set(f"here/{rank}", name)
@@ -107,7 +107,7 @@ def rendezvous(store: Store, rank: int, ranks: int, timeout: timedelta = START_T
                 return names[0]
         if time.monotonic() > until:
             missing = f"ranks {sorted(answers)} have" if rank == 0 else "rank 0 has"
-            raise TimeoutError(f"{missing} not started within {timeout.total_seconds():.0f} s of rank {rank}.")
+            raise TimeoutError(f"{missing} not started within {timeout.total_seconds():.0f} s after rank {rank}.")
         time.sleep(_POLL)
 
 
@@ -115,7 +115,10 @@ def rendezvous(store: Store, rank: int, ranks: int, timeout: timedelta = START_T
 
 
 def end_children(launcher: object) -> None:
-    """Ends the processes that Lightning's launcher started, including hanging ones, which Lightning leaves running."""
+    """Terminates the processes that Lightning's launcher has started, and kills the processes that do not exit.
+
+    Lightning itself leaves hanging processes running.
+    """
     processes = children(launcher)
     for process in processes:
         if process.poll() is None:
@@ -129,16 +132,17 @@ def end_children(launcher: object) -> None:
 
 
 def announce_parent() -> None:
-    """Records this process as a parent in the environment, which its children inherit."""
+    """Stores the pid of this process in an environment variable, which child processes inherit."""
     os.environ[_PARENT] = str(os.getpid())
 
 
 def follow_parent() -> None:
-    """Lets Linux kill this process once its parent has ended, even if it is blocked; does nothing on other systems.
+    """Requests that Linux kills this process when its parent exits, even if this process is blocked.
 
-    Does nothing if the parent did not call `announce_parent`, as under torchrun.
+    Does nothing on other operating systems, or if the parent did not call `announce_parent`, for example under
+    torchrun.
     """
     if sys.platform == "linux" and os.environ.get(_PARENT) == str(os.getppid()):
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-        if os.environ[_PARENT] != str(os.getppid()):  # it ended before
+        if os.environ[_PARENT] != str(os.getppid()):  # the parent exited before the request
             sys.exit(1)

@@ -1,15 +1,16 @@
-"""Compares what the ranks train, so that ranks that disagree raise an error instead of waiting for each other.
+"""Compares the sequence of training events between ranks, so that ranks that disagree raise an error and do not hang.
 
-Each rank numbers its events: iterations, backwards and steps of networks, and forward passes that gather weights. Event
-n must be the same on every rank. If it differs, the collectives that follow wait forever, or mix what does not belong
-together. A rank that is late has fewer events, and never different ones.
+Each rank numbers its events: iterations, backward passes and optimizer steps of networks, and forward passes that
+gather weights. Event n must be the same on every rank. If event n differs, the following collectives wait forever or
+combine tensors that do not belong together. A slow rank has recorded fewer events than the others, but never different
+events.
 
-Before each collective, a rank publishes its latest events in the store that all ranks share, which waits for nobody. In
-the first iterations it then reads those of its neighbors: whichever of two ranks that disagree comes later raises
-before its collective begins. Reading is a round trip to the store, which answers at once whatever the neighbors do:
-0.07 ms between two processes of a machine, so that a training with two networks spends some 20 ms in all. Later only
-one iteration in `_EVERY` is compared, at its end. In between, ranks that disagree wait for the timeout of the process
-group, and the events explain its error.
+Before each collective, a rank publishes its latest events in a store that all ranks share. Publishing does not block.
+In the first `_EVERY` iterations, the rank then reads the events of its neighbors. If two ranks disagree, the later one
+raises an error before its collective begins. Reading is one round trip to the store, which answers immediately,
+whatever the neighbors are doing. It takes 0.07 ms between two processes on one machine, about 20 ms in total for a
+training run with two networks. Afterwards, the ranks compare their events only at the end of every `_EVERY` iterations.
+If they disagree in between, they wait until the timeout of the process group, and the events explain the timeout error.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from zlib import crc32
 
 from torch.distributed import PrefixStore, Store
 
-_TAIL = 16  # events that a rank publishes, more than two ranks are apart at a collective
-_EVERY = 100  # so many iterations are compared at each collective, and then one in so many at its end
+_TAIL = 16  # number of latest events that a rank publishes; at a collective, two ranks are always fewer events apart
+_EVERY = 100  # compare at each collective in the first iterations, and then at the end of every 100 iterations
 
 ADVICE = (
-    "Every rank must train the same networks in the same order: decide from what is the same on all ranks, such as the"
-    " iteration or a value of `self.trainer.strategy.reduce`."
+    "Every rank must train the same networks in the same order: base such decisions on values that are equal on all"
+    " ranks, such as the iteration or a value returned by `self.trainer.strategy.reduce`."
 )
 
 
@@ -34,13 +35,13 @@ class RanksDisagree(RuntimeError):
 
 
 class Positions:
-    """The events of this rank.
+    """Records the events of this rank and compares them with the events of its neighbors.
 
     Args:
-        store: shared by all ranks; `None` compares nothing.
-        rank: of this process.
+        store: store that all ranks share; `None` disables the comparison.
+        rank: rank of this process.
         world_size: number of ranks.
-        name: one that no other training has, the same on all ranks.
+        name: unique name of the training run, which is the same on all ranks.
     """
 
     def __init__(self, store: Store | None = None, rank: int = 0, world_size: int = 1, name: str = "") -> None:
@@ -51,21 +52,21 @@ class Positions:
         self.publish()
 
     def begin(self, iteration: int) -> None:
-        """Notes the start of an iteration."""
+        """Records the start of an iteration."""
         self._iteration, self._iterations = iteration, self._iterations + 1
         self.note("the start")
 
     def note(self, what: str) -> None:
-        """Notes an event in the current iteration."""
+        """Records an event in the current iteration."""
         event = f"in iteration {self._iteration} at {what}"
         self._number, self._digest = self._number + 1, crc32(event.encode(), self._digest)
         self._events.append(f"{self._number} {self._digest} {event}")
 
     def reach(self, what: str) -> None:
-        """Notes an event that a collective follows.
+        """Records and publishes an event that is followed by a collective.
 
         Raises:
-            RanksDisagree: another rank is at another event.
+            RanksDisagree: a neighbor has recorded a different event.
         """
         self.note(what)
         self.publish()
@@ -73,7 +74,7 @@ class Positions:
             self.compare()
 
     def end(self) -> None:
-        """Notes the end of an iteration, which a collective of Lightning's loop follows.
+        """Records the end of an iteration, which is followed by a collective of Lightning's training loop.
 
         Raises:
             RanksDisagree: the ranks have not trained the same networks in the same order.
@@ -83,26 +84,30 @@ class Positions:
             self.compare()
 
     def publish(self) -> None:
-        """Lets the other ranks see the latest events."""
+        """Publishes the latest events to the other ranks."""
         if self._store is not None:
             self._store.set(str(self._rank), "\n".join(self._events))
 
     def compare(self) -> None:
-        """Raises `RanksDisagree` if a neighbor published another event with the number of one of this rank's."""
+        """Compares the events with the latest events that the neighbors have published.
+
+        Raises:
+            RanksDisagree: an event differs from a neighbor's event of the same number.
+        """
         if self._store is None:
             return
-        own = _by_number(self._events)
+        local = _events_by_number(self._events)
         for rank, tail in zip(self._neighbors, self._store.multi_get([*map(str, self._neighbors)]), strict=True):
-            others = _by_number(tail.decode().splitlines())
-            for number in sorted(own.keys() & others.keys()):
-                if own[number] != others[number]:
-                    places = sorted([(self._rank, own[number][1]), (rank, others[number][1])])
-                    where = "; ".join(f"rank {rank} {place}" for rank, place in places)
-                    earlier = ", but after different events" if own[number][1] == others[number][1] else ""
+            remote = _events_by_number(tail.decode().splitlines())
+            for number in sorted(local.keys() & remote.keys()):
+                if local[number] != remote[number]:
+                    pair = sorted([(self._rank, local[number][1]), (rank, remote[number][1])])
+                    where = "; ".join(f"rank {rank} {event}" for rank, event in pair)
+                    earlier = ", but after different events" if local[number][1] == remote[number][1] else ""
                     raise RanksDisagree(f"The ranks disagree: {where}{earlier}. {ADVICE}")
 
 
-def _by_number(events: Iterable[str]) -> dict[int, tuple[str, str]]:
-    """Returns the digest and the place of each event."""
-    split = (event.split(" ", 2) for event in events)
-    return {int(number): (digest, place) for number, digest, place in split}
+def _events_by_number(lines: Iterable[str]) -> dict[int, tuple[str, str]]:
+    """Maps the number of each event to the digest of all events so far and the description of the event."""
+    split = (line.split(" ", 2) for line in lines)
+    return {int(number): (digest, event) for number, digest, event in split}

@@ -101,7 +101,7 @@ def test_truncated_latents_are_measured_and_said(checkpoint, random_images, tmp_
 def test_a_folder_of_arrays_is_measured_from_its_checkpoint(tmp_path):
     np.save(tmp_path / "0.npy", np.zeros((16, 16, 2), np.float32))
     save_image(torch.zeros(1, 50, 50), tmp_path / "grid.png")
-    with pytest.raises(RefusedInput, match=r"Arrays are measured from their checkpoint: checkpoint=PATH instead"):
+    with pytest.raises(RefusedInput, match=r"To measure arrays, pass their checkpoint: checkpoint=PATH instead"):
         evaluate(fake=str(tmp_path), real=str(tmp_path), metrics=metrics(), device="cpu")
 
 
@@ -141,7 +141,7 @@ def test_folders_of_several_sizes_are_refused_until_a_size_is_given(tmp_path):
     record = evaluate(fake=fake, real=real, metrics=metrics(), image_size=16, device="cpu")
     assert record["protocol"]["resize"].startswith("pictures to 16x16")
     Image.new("L", (9, 16)).save(tmp_path / "real/zzz.png")
-    with pytest.raises(RefusedInput, match=r"zzz.png is 9x16, 000.png 16x16: add image_size=N"):
+    with pytest.raises(RefusedInput, match=r"zzz.png has size 9x16, but 000.png has size 16x16: add image_size=N"):
         evaluate(fake=real, real=real, metrics=metrics(), device="cpu")
 
 
@@ -253,9 +253,9 @@ def test_the_command_line_takes_scores_and_extractors(folders, tmp_path, ran):
 def test_missing_weights_are_said_in_one_sentence(folders, tmp_path, monkeypatch, refused):
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
     (line,) = refused("evaluate", *folders, "metrics=inception", "output=a.json").splitlines()
-    assert line.startswith("lit-gans: the Inception weights are missing: fetch https://")
-    assert f"put it at {tmp_path / 'hub'}" in line
-    assert line.endswith("or give its place as metrics.extractor.weights=PATH.")
+    assert line.startswith("lit-gans: the Inception weights are missing: download https://")
+    assert f" to {tmp_path / 'hub'}" in line
+    assert line.endswith("or set its path with metrics.extractor.weights=PATH.")
 
 
 # ---- which evaluations may be compared, and which is better

@@ -322,7 +322,7 @@ def test_an_evaluated_folder_follows_the_rule_and_names_its_own_keys(tmp_path, c
     folder = PictureFolder(tmp_path)
     for _ in range(2):
         assert len([*folder.real_batches(1)]) == 1
-    assert caplog.text.count("its files of 16 bits use only 0 to 16 of 0 to 255") == 1
+    assert caplog.text.count("the values of its 16-bit files range only from 0 to 16") == 1
 
 
 def test_a_survey_counts_values_of_an_unknown_range_and_gives_the_reason(tmp_path):

@@ -281,7 +281,7 @@ def test_sheets_and_arrays_in_an_evaluated_folder_are_said(tmp_path, caplog):
     caplog.set_level("INFO")
     root = write(tmp_path / "in", {"a.png": None, SHEETS[0]: None})
     assert len(PictureFolder(root)) == 1
-    assert f"{root}: grid.png left out, as sheets of several images" in caplog.text
+    assert f"{root}: skipping grid.png (sheets of several images)" in caplog.text
     np.save(root / "b.npy", np.zeros((8, 8)))
     with pytest.raises(RefusedInput, match=r"1 of the 3 files in .* are arrays, such as .*b.npy"):
         PictureFolder(root)

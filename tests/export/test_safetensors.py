@@ -66,7 +66,7 @@ def test_one_generator_alone(trained, tmp_path):
         assert again.averaged_generator is None
         assert torch.equal(images(again), images(module, weights=weights))
         torch.testing.assert_close(again.discriminator.state_dict(), module.discriminator.state_dict(), rtol=0, atol=0)
-    with pytest.raises(RefusedInput, match="this checkpoint holds no averaged weights"):
+    with pytest.raises(RefusedInput, match="this checkpoint does not contain averaged weights"):
         save_networks(content(again), tmp_path / "none", "ema")
 
 
@@ -85,7 +85,7 @@ def test_float16_has_half_the_size_and_nearly_the_same_images(trained, tmp_path)
 
 def test_optimizers_are_written_with_their_own_networks_alone(trained, tmp_path):
     for settings in ({"weights": "raw"}, {"dtype": "float16"}):
-        with pytest.raises(RefusedInput, match="optimizers=true needs all networks in float32"):
+        with pytest.raises(RefusedInput, match="optimizers=true requires all networks in float32"):
             save_networks(content(trained()), tmp_path, optimizers=True, **settings)
     old, new = content(trained()), content(trained()) | {"global_step": 4}
     folder = save_networks(old, tmp_path / "networks", optimizers=True)

@@ -47,5 +47,7 @@ def test_the_prior_pulls_latents_to_the_origin(tiny_gan):
 
 
 def test_images_of_another_size_are_refused(tiny_gan):
-    with pytest.raises(RefusedInput, match=r"the images have shape \(3, 16, 16\), the model \(1, 16, 16\): resize"):
+    with pytest.raises(
+        RefusedInput, match=r"the images have shape \(3, 16, 16\), but the model generates \(1, 16, 16\): resize"
+    ):
         project(tiny_gan(), torch.zeros(2, 3, 16, 16))

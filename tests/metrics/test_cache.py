@@ -68,14 +68,14 @@ def test_scores_take_the_file_of_others_that_share_their_states_and_of_no_others
 def test_a_folder_that_cannot_be_written_costs_a_warning(folder):
     folder.parent.mkdir()
     folder.touch()
-    with pytest.warns(UserWarning, match="cannot be stored"):
+    with pytest.warns(UserWarning, match="cannot be saved"):
         measured()
 
 
 def test_a_folder_whose_name_is_too_long_costs_a_warning(folder, monkeypatch):
     folder.mkdir(parents=True)
     monkeypatch.setenv("LIT_GANS_CACHE", str(folder / ("x" * 300)))
-    with pytest.warns(UserWarning, match="cannot be stored in"):
+    with pytest.warns(UserWarning, match="cannot be saved in"):
         measured()
 
 

@@ -100,10 +100,10 @@ class Knows7(Pixels):
         ({"extractor": WithoutLogits()}, "inception_score", "the extractor has no class logits"),
         ({"real": images(1, 0)}, "fid", "1 image has no covariance: use at least 2"),
         ({"real": images(100, 0), "num_classes": 4}, "intra_fid", "the real images have no classes"),
-        ({"num_classes": 3}, "intra_fid", "the real images have classes up to 3, the generator has 3"),
+        ({"num_classes": 3}, "intra_fid", "the classes of the real images range up to 3, but the generator has 3"),
         ({"real": Labeled(4), "num_classes": 4}, "intra_fid", "4 images in a class are too few for 4 features: use"),
         ({"num_samples": 8, "num_classes": 4}, "intra_fid", "2 images in a class are too few for 4 features: use"),
-        ({"extractor": Knows7(), "num_classes": 4}, "class_accuracy", "the extractor knows 7 classes, the generator"),
+        ({"extractor": Knows7(), "num_classes": 4}, "class_accuracy", "the extractor has 7 classes, but the generator"),
     ],
 )
 def test_what_cannot_be_measured_is_left_out_with_its_reason(settings, name, reason):
@@ -187,7 +187,7 @@ def test_not_more_images_than_features_warns_once_with_both_numbers(caplog):
     for _ in range(2):
         evaluator.measure(FAKE[:40])
     (message,) = caplog.messages
-    assert message.startswith("40 images are no more than the 40 features")
+    assert message.startswith("The number of images (40) does not exceed the number of features (40)")
 
 
 def test_data_that_only_yield_all_images_are_read_once_for_the_digest_and_once_for_the_scores(monkeypatch):

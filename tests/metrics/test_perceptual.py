@@ -84,10 +84,16 @@ def test_gray_images_are_repeated_to_color(images):
 
 def test_what_is_missing_is_named(tmp_path, squeezenet):
     assert perceptual_network("none", None, 7) is None
-    with pytest.raises(RefusedInput, match="perceptual=lpips_vgg sees images with 1 or 3 channels, and these have 4"):
+    with pytest.raises(
+        RefusedInput, match="perceptual=lpips_vgg supports images with 1 or 3 channels, but the images have 4"
+    ):
         perceptual_network("lpips_vgg", None, 4)
-    with pytest.raises(RefusedInput, match=r"perceptual_file=PATH of torchvision's squeezenet1_1-b8a52dc0\.pth"):
+    with pytest.raises(
+        RefusedInput, match=r"torchvision's squeezenet1_1-b8a52dc0\.pth from .* set perceptual_file=PATH"
+    ):
         perceptual_network("lpips_squeeze", None, 3)
     torch.save({"features.0.weight": torch.zeros(1)}, tmp_path / "other.pth")
-    with pytest.raises(RefusedInput, match=r"has no features\.0\.bias: expected the tensors of torchvision's squeeze"):
+    with pytest.raises(
+        RefusedInput, match=r"does not contain features\.0\.bias: expected the tensors of torchvision's squeeze"
+    ):
         perceptual_network("lpips_squeeze", str(tmp_path / "other.pth"), 3)

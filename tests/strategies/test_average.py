@@ -250,7 +250,7 @@ def test_validate_alone_uses_the_average_of_an_earlier_fit_or_of_a_checkpoint(tm
     torch.testing.assert_close(dict(module.generator.state_dict()), module.trained, rtol=0, atol=0)
     other, fresh = Validated(), NetworkAverage("generator", 0.5)
     other.load_state_dict(module.state_dict())
-    with pytest.warns(UserWarning, match="there is no average of generator, so that its trained weights are validated"):
+    with pytest.warns(UserWarning, match="there is no average of generator, so that the trained weights are validated"):
         ranks.quiet_trainer(devices=1, callbacks=[fresh]).validate(other, verbose=False)
     torch.testing.assert_close(other.validated[-1], computed(module.trained), rtol=0, atol=1e-6)
     ranks.quiet_trainer(devices=1, callbacks=[fresh]).validate(other, ckpt_path=tmp_path / "a.ckpt", verbose=False)

@@ -182,20 +182,20 @@ class Interrupted(Trained):
         raise ArithmeticError
 
 
-ALONE = "critic would be stepped with gradients of this process alone: "
-IN_BLOCK = ALONE + "its last backward ran inside block_backward_sync"
-BY_HAND = ALONE + "compute them by self.manual_backward(loss)"
+ALONE = "critic would be stepped with gradients of this process only: "
+IN_BLOCK = ALONE + "its last backward pass ran inside block_backward_sync"
+BY_HAND = ALONE + "compute them with self.manual_backward(loss)"
 REFUSED = {
     **{(Blocked, name): IN_BLOCK for name in STRATEGIES},
     **{(BlockedInside, name): IN_BLOCK for name in ("ddp", "fsdp", "zero_2")},
     **{(BlockedAfterAveraged, name): IN_BLOCK for name in ("ddp", "fsdp", "zero_0", "zero_3")},
-    (BlockedAfterAveraged, "zero_2"): "two backwards of critic before its step",
+    (BlockedAfterAveraged, "zero_2"): "critic ran two backward passes before its step",
     **{(BlockedInClosure, name): IN_BLOCK for name in ("ddp", "fsdp", "zero_2")},
     **{(BlockedInClosureOfBareOptimizer, name): IN_BLOCK for name in ("ddp", "fsdp")},
     **{(case, "ddp"): BY_HAND for case in (Raw, RawInTheMiddle, RawInTheMiddleOfAnother)},
-    (Assigned, "ddp"): ALONE + "no backward has computed them since its last step",
+    (Assigned, "ddp"): ALONE + "no backward pass has computed them since the last step",
     (Assigned, "zero_2"): BY_HAND,
-    (Interrupted, "ddp"): ALONE + "its last backward raised an error",
+    (Interrupted, "ddp"): ALONE + "its last backward pass raised an error",
 }
 
 # ---- what is right
@@ -367,7 +367,7 @@ LEGAL = {
     Checkpoints: ("ddp", "copies", "fsdp_layer"),  # DDP searches no graph with a reentrant checkpoint
     TrainsAnother: ("ddp", "fsdp", "zero_2", "zero_3"),
 }
-REFUSED[Checkpoints, "fsdp"] = "passes through torch.utils.checkpoint with use_reentrant=True, which loses gradients"
+REFUSED[Checkpoints, "fsdp"] = "runs torch.utils.checkpoint with use_reentrant=True, which loses gradients"
 CELLS = [(case, name) for case, names in LEGAL.items() for name in names]
 
 
@@ -460,7 +460,9 @@ def test_an_error_in_a_backward_leaves_no_averaged_state():
     ):
         run()
     assert (reached.gradients.state, other.gradients.state) == (INTERRUPTED, AVERAGED)
-    with pytest.raises(RefusedInput, match=r"reached would be stepped .* raised an error before it had averaged them"):
+    with pytest.raises(
+        RefusedInput, match=r"reached would be stepped .* raised an error before the gradients were averaged"
+    ):
         reached.gradients.refuse_local()
 
 

@@ -43,7 +43,7 @@ def test_schedulers_that_never_step_are_said():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"gradient_clip_val": 0.5}, r'clip in the training step, .* self.clip_gradients\(optimizer, 0.5, "norm"\)'),
+        ({"gradient_clip_val": 0.5}, r'call self.clip_gradients\(optimizer, 0.5, "norm"\)'),
         ({"gradient_clip_algorithm": "value"}, r"gradient_clip_algorithm='value'\) has no effect on Own"),
         ({"accumulate_grad_batches": 2}, r"divide each loss by 2, .* self.trainer.strategy.block_backward_sync\(\)"),
         ({"callbacks": [GradientAccumulationScheduler({0: 2})]}, "divide each loss by NUMBER"),
@@ -84,7 +84,7 @@ def test_clipping_of_scaled_gradients_is_said(way):
         arguments = {name: [make()] if name == "callbacks" else make() for name, make in SCALED[way].items()}
         train(module, devices=1, plugins=plugins, **arguments)
 
-    with pytest.warns(UserWarning, match="changed after their backward, while they are still scaled") as said:
+    with pytest.warns(UserWarning, match="changed after their backward pass, while they were still scaled") as said:
         run(ClipsByHand)
     found = [str(each.message).split()[3].split(".")[0] for each in said if "still scaled" in str(each.message)]
     assert found == ["critic", "generator"]  # each once

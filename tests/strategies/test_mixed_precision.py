@@ -87,6 +87,6 @@ def test_what_would_round_silently_is_refused(monkeypatch):
         strategy.refuse(Penalized(), "32-true")
     strategy.refuse(Own(), "32-true")
     monkeypatch.setattr(fsdp, "REDUCES_FROZEN_ALIKE", False)
-    with pytest.raises(RefusedInput, match=r"need torch 2\.14\.1 or newer: older versions silently reduce a network"):
+    with pytest.raises(RefusedInput, match=r"need torch 2\.14\.1 or newer: older versions silently reduce gradients"):
         fsdp.precision_policy("bf16", "fp32")
     assert fsdp.precision_policy("fp32", "fp32") == {}

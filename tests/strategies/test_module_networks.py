@@ -80,7 +80,7 @@ def test_a_backward_names_a_network_by_the_path_of_any_of_its_pieces():
         assert network_named(networks, path).name == "encoder+3_others"
     assert network_named(networks, "discriminators.two").name == "discriminators"
     for path, number in (("teacher", "no network"), ("ema.average", "no network"), ("loss", "several networks")):
-        with pytest.raises(RefusedInput, match=rf"network='{path}'\) names {number} of the module: it has encoder"):
+        with pytest.raises(RefusedInput, match=rf"network='{path}'\) names {number} of the module, which has encoder"):
             network_named(networks, path)
 
 
@@ -88,13 +88,15 @@ def test_parameters_that_would_train_wrong_are_refused_by_name():
     module = Everything()
     optimizers = module.configured()
     networks = find_networks(optimizers, module)
-    with pytest.raises(RefusedInput, match=r"exactly one network, but \['encoder.*', 'discriminators', 'loss.disc"):
+    with pytest.raises(
+        RefusedInput, match=r"exactly one network, but the networks \['encoder.*', 'discriminators', 'loss.disc"
+    ):
         trained_network(networks)
     with pytest.raises(RefusedInput, match="that configure_optimizers did not return"):
         stepped_network(networks, module.configured()[0])
     with pytest.raises(RefusedInput, match=r"no optimizer steps loss\.discriminator\.weight, which requires a grad"):
         refuse_unstepped(find_networks(optimizers[:2], module), module)
-    with pytest.raises(RefusedInput, match=r"two optimizers step discriminators\.one\.weight: give it to one"):
+    with pytest.raises(RefusedInput, match=r"two optimizers step discriminators\.one\.weight: pass it to only one"):
         find_networks([*optimizers, *module.optimizers_of([module.discriminators["one"].parameters()])], module)
     with pytest.raises(RefusedInput, match=r"an optimizer steps teacher\.0\.weight, which is frozen"):
         find_networks(module.optimizers_of([module.teacher.parameters()]), module)

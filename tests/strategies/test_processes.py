@@ -98,8 +98,8 @@ def test_each_attempt_has_one_name_of_its_own(order):
 def test_a_rank_that_is_first_waits_for_the_others_though_it_sees_those_before():
     store = HashStore()
     attempt(store, 2, (0, 1))
-    with pytest.raises(TimeoutError, match=r"ranks \[1\] have not started within 0 s of rank 0"):
+    with pytest.raises(TimeoutError, match=r"ranks \[1\] have not started within 0 s after rank 0"):
         rendezvous(store, 0, 2, timeout=timedelta(seconds=0.3))
     attempt(store, 2, (0, 1))
-    with pytest.raises(TimeoutError, match="rank 0 has not started within 0 s of rank 1"):
+    with pytest.raises(TimeoutError, match="rank 0 has not started within 0 s after rank 1"):
         rendezvous(store, 1, 2, timeout=timedelta(seconds=0.3))

@@ -41,7 +41,7 @@ def test_settings_that_lightning_would_silently_ignore_are_refused():
     strategy._layer_sync = TorchSyncBatchNorm()
     with pytest.raises(RefusedInput, match=r"Trainer\(sync_batchnorm=True\) has no effect with NetworkFSDP"):
         strategy.refuse(module, "32-true")
-    with pytest.raises(RefusedInput, match='keep the first overflow permanently: use precision="bf16-mixed"'):
+    with pytest.raises(RefusedInput, match='retain the first overflow permanently: use precision="bf16-mixed"'):
         NetworkDDP(gradient_compression="powersgd").refuse(module, "16-mixed")
     NetworkDDP(gradient_compression="powersgd").refuse(module, "bf16-mixed")
 

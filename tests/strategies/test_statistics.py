@@ -64,7 +64,7 @@ def on_a_rank():
 
 def test_other_buffers_on_each_rank_are_said(tmp_path):
     first, second = ranks.run(f"{__name__}.warned", tmp_path)
-    sentence = "the processes have other values of the buffer codes after the first iteration"
+    sentence = "the buffer codes differs between the processes after the first iteration"
     assert sum(sentence in warning for warning in first) == 1
     assert not any(sentence in warning for warning in second)
 

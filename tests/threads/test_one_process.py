@@ -29,7 +29,7 @@ def test_07_clipping_clips_scaled_gradients():
     )
     torch.testing.assert_close(ours, unscaled, rtol=1e-5, atol=1e-6)
     assert not torch.allclose(theirs["critic.0.weight"], unscaled["critic.0.weight"], rtol=1e-4)
-    with pytest.warns(UserWarning, match="while they are still scaled"):
+    with pytest.warns(UserWarning, match="while they were still scaled"):
         train(Clips, devices=1, plugins=[stock_scaling()], callbacks=[WatchManualOptimization()])
 
 

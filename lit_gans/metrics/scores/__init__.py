@@ -1,1 +1,1 @@
-"""Scores that compare the statistics of generated and real images, one file each."""
+"""Scores that compare the statistics of generated and real images. Each file defines one kind of score."""

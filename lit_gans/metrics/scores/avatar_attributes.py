@@ -1,4 +1,4 @@
-"""Attributes of generated cartoon faces beside those of the real ones, and whether their combinations are copies."""
+"""Compares the attributes of generated cartoon faces with the attributes of real faces, and detects memorization."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from lit_gans.metrics.scores.base import StoredFeatures
 
 
 class AvatarAttributes(StoredFeatures):
-    """Attributes of generated cartoon faces, which `AvatarsExtractor` reads, beside those of the real faces.
+    """Compares the attributes of generated and of real cartoon faces. `AvatarsExtractor` predicts the attributes.
 
     `compute` returns a dictionary of scalars:
 
-    - `attribute_distance`: mean over attributes of the total variation distance, in [0, 1], between the distributions
-      of options of real and of generated faces.
-    - `options_missing`: number of options that at least 1 of 100 real faces has, and no generated face.
-    - `combinations_known`: fraction of the generated faces whose combination of options a real face has, too. Only the
-      attributes `combined` count, which are read most reliably.
-    - `combinations_by_chance`: fraction of the real faces whose combination another real face has, too. A generator
-      that draws new faces from the distribution of the real ones has as many known combinations; one that has
-      memorized its training data has far more.
+    - `attribute_distance`: total variation distance, in [0, 1], between the distributions of an attribute's options in
+      real and in generated faces, averaged over all attributes.
+    - `options_missing`: number of options that occur in at least 1 % of the real faces, but in no generated face.
+    - `combinations_known`: fraction of the generated faces whose combination of options also occurs in a real face.
+      Only the attributes in `combined` are compared, because they are predicted most reliably.
+    - `combinations_by_chance`: fraction of the real faces whose combination also occurs in another real face. For a
+      generator that draws new faces from the distribution of real faces, `combinations_known` is about equal to this
+      fraction. For a generator that has memorized its training data, it is far larger.
 
     See `FeatureScore` for further arguments.
 
     Args:
-        combined: attributes of a combination.
+        combined: attributes that `combinations_known` and `combinations_by_chance` combine.
 
     Raises:
-        RefusedInput: the extractor is another one, or an attribute does not exist.
+        RefusedInput: the extractor is not an `AvatarsExtractor`, or an attribute does not exist.
 
     Examples:
         >>> from lit_gans.data.sources.avatars import Avatars
@@ -70,7 +70,7 @@ class AvatarAttributes(StoredFeatures):
 
     def attach(self, network: Network, widths: Widths) -> None:
         if not isinstance(network.extractor, AvatarsExtractor):
-            raise RefusedInput("AvatarAttributes reads attributes from the features of AvatarsExtractor: use that one.")
+            raise RefusedInput("AvatarAttributes works only with the features of AvatarsExtractor: use this extractor.")
         super().attach(network, widths)
 
     def too_few(self, num_real: float, num_fake: float) -> str | None:
@@ -85,9 +85,9 @@ class AvatarAttributes(StoredFeatures):
             RefusedInput: there are no real or no generated faces.
         """
         real, fake = map(attributes_of_features, self.stored())
-        shares = {name: (_shares(real[name], name), _shares(fake[name], name)) for name in ATTRIBUTES}
-        distances = [(theirs - ours).abs().sum().item() / 2 for theirs, ours in shares.values()]
-        missing = sum(int(((theirs >= 0.01) & (ours == 0)).sum()) for theirs, ours in shares.values())
+        fractions = [(_fractions(real[name], name), _fractions(fake[name], name)) for name in ATTRIBUTES]
+        distances = [(of_real - of_fake).abs().sum().item() / 2 for of_real, of_fake in fractions]
+        missing = sum(int(((of_real >= 0.01) & (of_fake == 0)).sum()) for of_real, of_fake in fractions)
         known, counts = self._combinations(real).unique(return_counts=True)
         values = {
             "attribute_distance": sum(distances) / len(distances),
@@ -98,13 +98,13 @@ class AvatarAttributes(StoredFeatures):
         return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
 
     def _combinations(self, numbers: dict[Label, Int64[Tensor, " n"]]) -> Int64[Tensor, " n"]:
-        """Returns a number for each face that is equal where all options of the combined attributes are."""
+        """Returns a number for each face. Faces with the same options of all combined attributes have equal numbers."""
         codes = torch.zeros_like(numbers["hat"])
         for name in self.combined:
             codes = codes * len(ATTRIBUTES[name].options) + numbers[name]
         return codes
 
 
-def _shares(numbers: Int64[Tensor, " n"], name: Label) -> Float64[Tensor, " o"]:
-    """Returns the fraction of faces that have each option of an attribute."""
+def _fractions(numbers: Int64[Tensor, " n"], name: Label) -> Float64[Tensor, " o"]:
+    """Returns the fraction of faces with each option of an attribute."""
     return numbers.bincount(minlength=len(ATTRIBUTES[name].options)).double() / len(numbers)

@@ -1,4 +1,4 @@
-"""Base classes of scores: torchmetrics of the features of images, on one rank or several."""
+"""Base classes of scores. Scores are torchmetrics that are computed from image features, on one or more ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_LOGITS = "the extractor has no class logits."
 
 
 class Score(Metric):
-    """Metric of torchmetrics."""
+    """Base class of all scores: a torchmetrics `Metric` that is not differentiable."""
 
     is_differentiable = False
     higher_is_better: bool = False
@@ -28,13 +28,13 @@ class Score(Metric):
 
 @dataclass(frozen=True)
 class Compared:
-    """What decides whether a score can be measured.
+    """Properties of the images and the extractor that determine whether a score can be measured.
 
     Args:
-        num_real, num_fake: number of real and of generated images on all ranks.
-        widths: widths of features and logits, and number of classes that generated images are asked for.
-        known_classes: number of classes of the data that the logits stand for; 0 for other logits.
-        labels: class of each real image; None without classes.
+        num_real, num_fake: total number of real and of generated images on all ranks.
+        widths: widths of features and logits, and number of classes of the generator.
+        known_classes: number of classes if the logits correspond to the classes of the data, otherwise 0.
+        labels: class of each real image, or None if the images have no classes.
     """
 
     num_real: int
@@ -45,30 +45,32 @@ class Compared:
 
 
 class FeatureScore(Score):
-    """Compares generated with real images by their features, as a torchmetrics `Metric`.
+    """Base class of torchmetrics `Metric` classes that compare generated with real images by their features.
 
-    Subclasses define `add_states`, `update_features` and `compute`. Names of states begin with `real_` or
-    `fake_`. States that are lists hold rows in main memory, are gathered in the order of the ranks, and may be empty on
-    some ranks.
+    Subclasses define `add_states`, `update_features` and `compute`. The names of states begin with `real_` or `fake_`.
+    A list state holds rows in main memory. It is gathered in the order of the ranks, and can be empty on some ranks.
 
     Args:
-        feature: extractor, see `Network`; None leaves it to an `Evaluator`, or to `update` with `Features`.
+        feature: feature extractor, see `Network`. If None, an `Evaluator` sets the extractor, or `update` is called
+            with `Features`.
         reset_real_features: whether `reset` also resets the states of the real images.
-        normalize: whether images are floats in [0, 1], which are rounded to uint8; otherwise uint8.
-        input_img_size: channels, height and width of an image that determines undeclared widths of `feature`.
-        seed: seed of splits and subsets, which use no global random numbers.
+        normalize: whether images are floats in [0, 1], which are rounded to uint8. Otherwise, images must be uint8.
+        input_img_size: channels, height and width of a random image. If `feature` does not declare the widths of its
+            outputs, the image is passed to `feature` to determine them.
+        seed: seed of random splits and subsets. The global random number generator is not used.
         kwargs: arguments of `torchmetrics.Metric`.
 
     Attributes:
-        directions: whether the best value of each name is the `min` or the `max`; None for neither, such as a spread.
+        directions: `min` or `max` for each name, depending on whether smaller or larger values are better. None if
+            neither is better, as for a spread.
         needs_covariance: whether the score fits Gaussians.
         needs_logits: whether the score requires an extractor with class logits.
-        needs_known_classes: whether the score requires an extractor whose logits are those of the data's classes.
+        needs_known_classes: whether the score requires an extractor whose logits correspond to the classes of the data.
         needs_classes: whether the score requires a generator with classes.
         with_extractor: whether keys end with the extractor's name.
     """
 
-    feature_network = "inception"  # the attribute that torchmetrics' FeatureShare replaces
+    feature_network = "inception"  # name of the attribute that torchmetrics' FeatureShare replaces
 
     directions: ClassVar[dict[str, str | None]]
     needs_covariance: ClassVar[bool] = False
@@ -101,7 +103,7 @@ class FeatureScore(Score):
         """Sets the extractor and resets all states.
 
         Raises:
-            RefusedInput: the score needs class logits, which the extractor does not have.
+            RefusedInput: the score needs class logits, but the extractor does not return any.
         """
         if self.needs_logits and not widths.logits:
             raise RefusedInput(f"{type(self).__name__}: {_NO_LOGITS}")
@@ -110,13 +112,13 @@ class FeatureScore(Score):
 
     def _set_widths(self, widths: Widths) -> None:
         self.widths = widths
-        self.add_states()  # in main memory
+        self.add_states()  # adds the states in main memory
         self.to(self.device)
 
-    # ---- what a subclass defines, besides `compute`
+    # ---- methods that a subclass defines, besides `compute`
 
     def add_states(self) -> None:
-        """Adds the states, whose sizes may depend on `self.widths`."""
+        """Adds the states. Their sizes can depend on `self.widths`."""
         raise NotImplementedError
 
     def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
@@ -124,7 +126,7 @@ class FeatureScore(Score):
         raise NotImplementedError
 
     def too_few(self, num_real: float, num_fake: float) -> str | None:
-        """Returns why there are too few images for the score and what would help, or None if there are enough.
+        """Returns a message if there are too few images for the score, otherwise None. The message includes a remedy.
 
         Args:
             num_real, num_fake: number of real and of generated images.
@@ -139,31 +141,34 @@ class FeatureScore(Score):
         """Adds images.
 
         Args:
-            imgs: uint8 (n, c, h, w), or floats in [0, 1] with `normalize`; or features that are already extracted.
+            imgs: images (n, c, h, w), as uint8 or, with `normalize`, as floats in [0, 1]; or extracted `Features`.
             real: whether the images are real.
 
         Raises:
-            RefusedInput: images of another type, range or shape.
+            RefusedInput: the images have an invalid type, range or shape.
             FloatingPointError: images or features are not finite.
         """
         self.update_features(*self.extracted(imgs), real)
 
     def extracted(self, imgs: Tensor | Features) -> Features:
-        """Returns the features of images; see `update`."""
+        """Returns the features of images. See `update` for the argument."""
         features, logits = imgs if isinstance(imgs, Features) else self.inception(imgs)
         if self.widths == Widths():
             self._set_widths(Widths(features.shape[1], logits.shape[1]))
         return Features(features, logits)
 
-    # ---- states, on one rank or several
+    # ---- states, on one or more ranks
 
     @property
     def lists(self) -> list[str]:
-        """Names of the states that are lists of rows; those of other ranks are gathered into one tensor."""
+        """Names of the list states. Synchronization gathers a list from all ranks into one tensor."""
         return [name for name, state in self.metric_state.items() if isinstance(state, list)]
 
     def rows(self, name: str) -> Float[Tensor, "n f"]:
-        """Returns all rows of a list, and stores them as one tensor; those of all ranks once they are gathered."""
+        """Concatenates the rows of a list state into one tensor, stores it in the list, and returns it.
+
+        After synchronization, the tensor contains the rows of all ranks.
+        """
         state = self.metric_state[name]
         if not isinstance(state, list):
             return state
@@ -173,31 +178,32 @@ class FeatureScore(Score):
         return state[0]
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
-        """Gathers the states of all ranks; ranks without images contribute rows of the right width."""
+        """Gathers the states of all ranks. A rank without images contributes an empty tensor of the correct width."""
         for name in self.lists:
             setattr(self, name, [self.rows(name)])
         super().sync(*args, **kwargs)
 
     def reset(self) -> None:
-        """Resets the states, and those of the real images only with `reset_real_features`."""
+        """Resets the states. The states of the real images are reset only with `reset_real_features`."""
         real = {} if self.reset_real_features else self.real_states()
         for name in self.lists:
-            setattr(self, name, [])  # torchmetrics clears lists, which metrics of a collection share
+            # assign new lists, because torchmetrics would clear lists that other metrics of a collection share
+            setattr(self, name, [])
         super().reset()
         for name, state in real.items():
             setattr(self, name, state)
 
     def real_states(self) -> dict[str, Any]:
-        """Returns the states of the real images, by name."""
+        """Returns the states of the real images by name."""
         return {name: state for name, state in self.metric_state.items() if name.startswith("real_")}
 
     def states_key(self) -> str:
-        """Returns what the states depend on besides the extractor: scores with equal keys share them."""
+        """Returns a key for the states. Scores with equal keys and the same extractor share their states."""
         owner = next(cls for cls in type(self).__mro__ if {"add_states", "update_features"} & vars(cls).keys())
         settings = self.settings() if owner is type(self) else {}
         return f"{owner.__module__}.{owner.__qualname__}{settings or ''}"
 
-    # ---- whether it can be measured
+    # ---- checks whether the score can be measured
 
     def refuse_too_few(self, num_real: float, num_fake: float) -> None:
         """Raises `RefusedInput` if there are too few images."""
@@ -206,41 +212,48 @@ class FeatureScore(Score):
             raise RefusedInput(f"{type(self).__name__}: {reason}")
 
     def unmeasurable(self, compared: Compared) -> str | None:
-        """Returns why the score cannot be measured, or None if it can."""
+        """Returns the reason why the score cannot be measured, or None if it can be measured."""
         if self.needs_logits and not compared.widths.logits:
             return _NO_LOGITS
         return self.without_classes(compared) or self.too_few(compared.num_real, compared.num_fake)
 
     def without_classes(self, compared: Compared) -> str | None:
-        """Returns why a score of classes has none here, where nobody would expect it; None for all others."""
+        """Returns the reason if the score needs classes that the generator or the extractor does not have, else None.
+
+        Users do not expect class scores in this case, so that `Evaluator` does not report the reason.
+        """
         if self.needs_known_classes and not compared.known_classes:
             return "the extractor does not know the classes of the images."
         if self.needs_classes and not compared.widths.classes:
             return "the generator has no classes."
         return None
 
-    # ---- values and settings, by name
+    # ---- values and settings by name
 
     def named(self, value: Any) -> dict[str, float]:
-        """Returns what `compute` has returned, a scalar, a tuple or a dict of scalars, by the names of `directions`."""
+        """Converts the output of `compute` to a dictionary with the names in `directions` as keys.
+
+        Args:
+            value: scalar, tuple of scalars, or dictionary of scalars.
+        """
         values = value if isinstance(value, tuple) else (value,)
         named = value if isinstance(value, dict) else dict(zip(self.directions, values, strict=True))
         return {name: float(scalar) for name, scalar in named.items()}
 
     def keys(self, extractor: Extractor) -> dict[str, str]:
-        """Returns the key of each name in logs: `metric/<name>_<extractor>`."""
-        ending = f"_{extractor.name}" if self.with_extractor else ""
-        return {name: f"metric/{name}{ending}" for name in self.directions}
+        """Returns the logged key for each name: `metric/<name>_<extractor>`."""
+        suffix = f"_{extractor.name}" if self.with_extractor else ""
+        return {name: f"metric/{name}{suffix}" for name in self.directions}
 
     def settings(self) -> dict[str, Any]:
-        """Returns the arguments of the subclasses' constructors, which are attributes, for the protocol."""
+        """Returns the constructor arguments of the subclasses for the protocol. They must be stored as attributes."""
         classes = [cls for cls in type(self).__mro__ if issubclass(cls, FeatureScore) and cls is not FeatureScore]
         names = dict.fromkeys(name for cls in reversed(classes) for name in inspect.signature(cls).parameters)
         return {name: vars(self)[name] for name in names if name not in inspect.signature(FeatureScore).parameters}
 
 
 class StoredFeatures(FeatureScore):
-    """Base class of scores that need the features of single images, real and generated ones, in main memory."""
+    """Base class of scores that store the features of all real and generated images in main memory."""
 
     real_features: list[Tensor]
     fake_features: list[Tensor]
@@ -256,7 +269,7 @@ class StoredFeatures(FeatureScore):
         """Returns the features of the real and of the generated images.
 
         Raises:
-            RefusedInput: there are too few.
+            RefusedInput: there are too few images.
         """
         real, fake = self.rows("real_features"), self.rows("fake_features")
         self.refuse_too_few(len(real), len(fake))
@@ -264,14 +277,14 @@ class StoredFeatures(FeatureScore):
 
 
 def gather(tensor: Tensor, group: Any = None) -> list[Tensor]:
-    """Gathers a tensor of all ranks with torchmetrics, also from main memory over nccl."""
+    """Gathers a tensor from all ranks with torchmetrics. With nccl, tensors in main memory are sent via the GPU."""
     over_nccl = distributed.get_backend(group) == "nccl"
     device = torch.device("cuda", torch.cuda.current_device()) if over_nccl else torch.device("cpu")
-    return [other.to(tensor.device) for other in gather_all_tensors(tensor.to(device), group)]
+    return [gathered.to(tensor.device) for gathered in gather_all_tensors(tensor.to(device), group)]
 
 
 def place() -> tuple[int, int]:
-    """Returns the rank and the number of ranks."""
+    """Returns the rank and the world size."""
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1

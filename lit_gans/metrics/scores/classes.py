@@ -1,4 +1,4 @@
-"""Scores of classes: whether the images of a generator belong to those that were asked for, and to how many."""
+"""Class scores: number of classes in generated images, and agreement with the classes they were generated for."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from lit_gans.metrics.scores.fid import Gaussian, frechet_distance
 
 
 class ClassCoverage(FeatureScore):
-    """Number of classes with enough confidently classified samples; requires an extractor with the data's classes.
+    """Number of classes that have enough confidently classified samples.
 
-    `compute` returns a scalar. See `FeatureScore` for further arguments.
+    The logits of the extractor must correspond to the classes of the data. `compute` returns a scalar. See
+    `FeatureScore` for further arguments.
 
     Args:
-        confidence: smallest probability, in [0, 1], with which a sample counts for its class.
-        share: smallest fraction of all samples, in [0, 1], for which a class counts as covered.
+        confidence: minimum probability, in [0, 1], with which a sample counts for its class.
+        share: minimum fraction of all samples, in [0, 1], with which a class counts as covered.
 
     Examples:
         >>> import torch
@@ -64,12 +65,12 @@ class ClassCoverage(FeatureScore):
 
 
 class LabeledScore(FeatureScore):
-    """Score of a generator with classes; subclasses define `update_labeled` instead of `update_features`.
+    """Base class of scores for generators with classes.
 
-    See `FeatureScore` for the arguments.
+    Subclasses define `update_labeled` instead of `update_features`. See `FeatureScore` for the arguments.
 
     Attributes:
-        needs_real_labels: whether the score requires the classes of real images too.
+        needs_real_labels: whether the score also requires the classes of real images.
     """
 
     needs_classes = True
@@ -80,10 +81,11 @@ class LabeledScore(FeatureScore):
 
         Args:
             imgs, real: see `FeatureScore.update`.
-            labels: class of each image; of a generated image, the class that was asked for.
+            labels: class of each image. For a generated image, this is the class for which it was generated.
 
         Raises:
-            RefusedInput: see `FeatureScore.update`; or not one class for each image, or unknown classes.
+            RefusedInput: the number of classes differs from the number of images, or a class is out of range. See also
+                `FeatureScore.update`.
         """
         if real and not self.needs_real_labels:
             return
@@ -94,11 +96,11 @@ class LabeledScore(FeatureScore):
         name = type(self).__name__
         labels = torch.empty(0, dtype=torch.int64) if labels is None and num == 0 else labels
         if labels is None or len(labels) != num:
-            found = "none" if labels is None else len(labels)
-            raise RefusedInput(f"{name}: expected the classes of {num} images, received {found}: give labels=.")
+            received = "none" if labels is None else len(labels)
+            raise RefusedInput(f"{name}: expected the classes of {num} images, received {received}: pass labels=.")
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.num_labels:
-            found = f"{int(labels.min())} to {int(labels.max())}"
-            raise RefusedInput(f"{name}: labels are {found}, expected 0 to {self.num_labels - 1}.")
+            low, high = int(labels.min()), int(labels.max())
+            raise RefusedInput(f"{name}: labels range from {low} to {high}, expected 0 to {self.num_labels - 1}.")
         return labels
 
     def unmeasurable(self, compared: Compared) -> str | None:
@@ -108,7 +110,7 @@ class LabeledScore(FeatureScore):
         if compared.labels is None:
             return "the real images have no classes."
         last, num_classes = int(compared.labels.max()), compared.widths.classes
-        too_many = f"the real images have classes up to {last}, the generator has {num_classes}."
+        too_many = f"the classes of the real images range up to {last}, but the generator has {num_classes} classes."
         return too_many if last >= num_classes else None
 
     @property
@@ -122,10 +124,11 @@ class LabeledScore(FeatureScore):
 
 
 class ClassAccuracy(LabeledScore):
-    """Fraction of generated images, in [0, 1], that the extractor assigns to the class that was asked for.
+    """Fraction of generated images, in [0, 1], that the extractor assigns to the class for which they were generated.
 
-    Requires an extractor with the data's classes. A generator that draws a single image of each class reaches 1, too:
-    see `IntraFID`. `compute` returns a scalar. See `FeatureScore` for the arguments.
+    The logits of the extractor must correspond to the classes of the data. A generator that draws only a single image
+    per class can also reach 1; `IntraFID` detects this. `compute` returns a scalar. See `FeatureScore` for the
+    arguments.
 
     Examples:
         >>> from lit_gans.data.sources.digits import Digits
@@ -154,9 +157,11 @@ class ClassAccuracy(LabeledScore):
         return self.widths.logits
 
     def unmeasurable(self, compared: Compared) -> str | None:
-        known, asked = compared.widths.logits, compared.widths.classes
-        other = f"the extractor knows {known} classes, the generator has {asked}." if known != asked else None
-        return super().unmeasurable(compared) or other
+        known, generated = compared.widths.logits, compared.widths.classes
+        reason = (
+            f"the extractor has {known} classes, but the generator has {generated}." if known != generated else None
+        )
+        return super().unmeasurable(compared) or reason
 
     def add_states(self) -> None:
         for name in ("fake_correct", "fake_num"):
@@ -167,20 +172,21 @@ class ClassAccuracy(LabeledScore):
         self.fake_num += len(labels)
 
     def compute(self) -> Float64[Tensor, ""]:
-        """Returns the fraction, NaN of no images."""
+        """Returns the fraction, or NaN if there are no images."""
         return self.fake_correct.double() / self.fake_num
 
 
 class IntraFID(LabeledScore):
-    """Mean over classes of the FID inside each class, intra-FID (Miyato and Koyama 2018, section 4).
+    """FID within each class, averaged over classes, known as intra-FID (Miyato and Koyama 2018, section 4).
 
-    Large for a generator that ignores the class that is asked for, and for one that draws a single image of each class.
-    `compute` returns a scalar. Requires the memory of two (f, f) matrices in float64 for each class. See `FeatureScore`
-    for further arguments.
+    The value is large for a generator that ignores the requested class, and for a generator that draws a single image
+    per class. `compute` returns a scalar. For each class, two (f, f) matrices in float64 are stored, where f is the
+    number of features. See `FeatureScore` for further arguments.
 
     Args:
-        num_classes: number of classes; None leaves it to an `Evaluator`.
-        rank_deficient: whether to measure classes with no more images than features, whose values are far too large.
+        num_classes: number of classes. If None, an `Evaluator` sets it.
+        rank_deficient: whether to measure the score even if a class does not have more images than there are features.
+            The value is then far too large.
 
     Raises:
         RefusedInput: `num_classes` is below 1.
@@ -214,7 +220,7 @@ class IntraFID(LabeledScore):
         refuse_below(1, num_classes=num_classes)
         self.num_classes, self.rank_deficient = num_classes, rank_deficient
         super().__init__(feature, **kwargs)
-        self._real: list[Gaussian] = []  # with their roots, as long as the real images stay the same
+        self._real: list[Gaussian] = []  # cached with their matrix square roots while the real images stay the same
 
     @property
     def num_labels(self) -> int:
@@ -246,18 +252,23 @@ class IntraFID(LabeledScore):
         return self._too_few_in_a_class(min(fewest_real, compared.num_fake // num_classes), compared.widths.features)
 
     def _too_few_in_a_class(self, fewest: int, num_features: int) -> str | None:
-        """Returns why the images of the class with the fewest are too few, or None if they are enough."""
+        """Returns a message if the smallest class has too few images, otherwise None.
+
+        Args:
+            fewest: number of images in the smallest class.
+            num_features: number of features.
+        """
         if fewest < 2:
-            return f"{fewest} image in a class has no covariance: use at least 2 of each class."
+            return f"{fewest} image in a class has no covariance: use at least 2 images of each class."
         if fewest <= num_features and not self.rank_deficient:
             return (
-                f"{fewest} images in a class are too few for {num_features} features: use more than {num_features} of"
-                " each class (metrics.num_samples), or metrics.scores.intra_fid.rank_deficient=true."
+                f"{fewest} images in a class are too few for {num_features} features: use more than {num_features}"
+                " images of each class (metrics.num_samples), or set metrics.scores.intra_fid.rank_deficient=true."
             )
         return None
 
     def compute(self) -> Float64[Tensor, ""]:
-        """Returns the mean distance.
+        """Returns the mean of the distances of all classes.
 
         Raises:
             RefusedInput: a class has too few real or generated images.
@@ -271,6 +282,6 @@ class IntraFID(LabeledScore):
         return torch.tensor(distances, dtype=torch.float64, device=self.device).mean()
 
     def _gaussians(self, kind: str) -> list[Gaussian]:
-        """Returns the Gaussian of each class."""
+        """Returns the Gaussian that is fitted to the features of each class."""
         states = (self.metric_state[f"{kind}_{name}"] for name in ("num", "features_sum", "features_cov_sum"))
         return [Gaussian.of_sums(int(num), total, products) for num, total, products in zip(*states, strict=True)]

@@ -13,14 +13,15 @@ from torch import Tensor
 
 from lit_gans.metrics.scores.base import FeatureScore
 
-_NOISE = 1e-12  # relative to the largest eigenvalue: smaller ones are rounding errors of a rank-deficient covariance
+# Eigenvalues below this fraction of the largest eigenvalue are rounding errors of a rank-deficient covariance.
+_NOISE = 1e-12
 
-_ROWS = 1024  # number of rows in float64 at once
+_ROWS = 1024  # number of rows that are converted to float64 at once
 
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Gaussian fitted to features, in main memory.
+    """Gaussian that is fitted to features and stored in main memory.
 
     Args:
         mean: mean of the features.
@@ -32,13 +33,13 @@ class Gaussian:
 
     @staticmethod
     def of_sums(num: int, total: Float64[Tensor, " f"], products: Float64[Tensor, "f f"]) -> Gaussian:
-        """Returns the Gaussian of `num` images from the sum of their features and of the outer products of these."""
+        """Fits a Gaussian to `num` features, given the sum of the features and the sum of their outer products."""
         mean = total / num
         return Gaussian(mean.cpu(), ((products - num * torch.outer(mean, mean)) / (num - 1)).cpu())
 
     @staticmethod
     def of_rows(rows: Float[Tensor, "n f"]) -> Gaussian:
-        """Returns the Gaussian of features."""
+        """Fits a Gaussian to the rows of a feature matrix."""
         total, products = torch.zeros(rows.shape[1]).double(), torch.zeros(rows.shape[1], rows.shape[1]).double()
         for block in map(torch.Tensor.double, rows.split(_ROWS)):
             total += block.sum(0)
@@ -48,27 +49,27 @@ class Gaussian:
     @cached_property
     def root(self) -> Float64[Tensor, "f f"]:
         """Symmetric square root of the covariance."""
-        # NumPy's solver: torch's threads contend on a busy machine and can take ten times as long
+        # uses NumPy, because torch's solver can take ten times as long when its threads compete on a busy machine
         values, vectors = map(torch.from_numpy, np.linalg.eigh(self.covariance.numpy()))
         return (vectors * _positive(values).sqrt()) @ vectors.T
 
     def or_equal(self, other: Gaussian | None) -> Gaussian:
-        """Returns the other Gaussian, whose root may be known, if both are equal."""
+        """Returns the other Gaussian if both are equal, because its root might already be cached; otherwise `self`."""
         if other is None or not torch.equal(self.mean, other.mean):
             return self
         return other if torch.equal(self.covariance, other.covariance) else self
 
 
 def _positive(values: Float64[Tensor, " f"]) -> Float64[Tensor, " f"]:
-    """Sets eigenvalues that are rounding errors to 0, since their square roots would not be small."""
+    """Sets eigenvalues that are rounding errors to 0, because their square roots would not be negligible."""
     return torch.where(values > _NOISE * values.abs().max(), values, 0)
 
 
 def frechet_distance(real: Gaussian, fake: Gaussian) -> float:
     """Computes the squared Fréchet distance between two Gaussians (Dowson and Landau 1982, equation 4).
 
-    The trace of sqrt(A B) equals the trace of sqrt(sqrt(A) B sqrt(A)). The latter is symmetric, so that its eigenvalues
-    are real and several times faster to compute than those of A B.
+    The trace of sqrt(A B) equals the trace of sqrt(sqrt(A) B sqrt(A)). The matrix sqrt(A) B sqrt(A) is symmetric, so
+    that its eigenvalues are real, and can be computed several times faster than the eigenvalues of A B.
     """
     product = real.root @ fake.covariance @ real.root
     values = torch.from_numpy(np.linalg.eigvalsh(((product + product.T) / 2).numpy()))
@@ -77,10 +78,10 @@ def frechet_distance(real: Gaussian, fake: Gaussian) -> float:
 
 
 class FrechetInceptionDistance(FeatureScore):
-    """Fréchet distance between Gaussians fitted to the features (Heusel et al. 2017, equation 6).
+    """Fréchet Inception Distance (FID) between Gaussians fitted to the features (Heusel et al. 2017, equation 6).
 
-    Moments are streamed in float64, covariances normalized by n - 1. `compute` returns a scalar. See `FeatureScore`
-    for the arguments.
+    Sums of features and of their outer products are accumulated in float64, so that features need not be stored.
+    Covariances are normalized by n - 1. `compute` returns a scalar. See `FeatureScore` for the arguments.
 
     Examples:
         >>> import torch
@@ -97,7 +98,7 @@ class FrechetInceptionDistance(FeatureScore):
     needs_covariance = True
     directions = {"fid": "min"}
 
-    _real: Gaussian | None = None  # with its root, as long as the real images stay the same
+    _real: Gaussian | None = None  # cached with its matrix square root while the real images stay the same
 
     def add_states(self) -> None:
         width = self.widths.features
@@ -114,7 +115,7 @@ class FrechetInceptionDistance(FeatureScore):
         products.add_(wide.T @ wide)
 
     def _states(self, kind: str) -> list[Tensor]:
-        """Returns number, sum and sum of outer products of the features."""
+        """Returns the number of features, their sum, and the sum of their outer products."""
         states: dict[str, Any] = self.metric_state
         return [states[f"{kind}_features_{name}"] for name in ("num_samples", "sum", "cov_sum")]
 

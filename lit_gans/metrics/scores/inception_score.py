@@ -16,7 +16,7 @@ from lit_gans.metrics.scores.base import FeatureScore
 
 
 def inception_scores(logits: Float[Tensor, "n k"], splits: int) -> Float[Tensor, " splits"]:
-    """Computes exp(mean KL(p(y|x) || p(y))) of `splits` consecutive splits (Salimans et al. 2016, section 4)."""
+    """Computes exp(mean KL(p(y|x) || p(y))) for each of the consecutive splits (Salimans et al. 2016, section 4)."""
     logs = logits.double().log_softmax(1)
     bounds = [index * len(logits) // splits for index in range(splits + 1)]
     scores = []
@@ -30,8 +30,8 @@ def inception_scores(logits: Float[Tensor, "n k"], splits: int) -> Float[Tensor,
 class InceptionScore(FeatureScore):
     """Inception Score (Salimans et al. 2016): mean and spread over splits of the shuffled samples.
 
-    Unlike torchmetrics' class, with a seeded shuffle and a spread that is the standard deviation normalized by n.
-    `compute` returns both as scalars. See `FeatureScore` for further arguments.
+    Unlike torchmetrics' class, it shuffles the samples with a fixed seed, and the spread is the standard deviation
+    normalized by n. `compute` returns both values as scalars. See `FeatureScore` for further arguments.
 
     Args:
         splits: number of splits.
@@ -70,12 +70,12 @@ class InceptionScore(FeatureScore):
         if num_fake >= 2 * self.splits:
             return None
         return (
-            f"{num_fake} generated images are too few for {self.splits} splits: use at least {2 * self.splits}"
-            " (metrics.num_samples), or fewer metrics.scores.inception_score.splits."
+            f"{num_fake} generated images are too few for {self.splits} splits: use at least {2 * self.splits} images"
+            " (metrics.num_samples), or fewer splits (metrics.scores.inception_score.splits)."
         )
 
     def compute(self) -> tuple[Float64[Tensor, ""], Float64[Tensor, ""]]:
-        """Returns mean and spread.
+        """Returns the mean and the spread.
 
         Raises:
             RefusedInput: there are fewer than two images for each split.

@@ -18,23 +18,26 @@ from lit_gans.metrics.scores.base import StoredFeatures
 def kernel_distances(
     real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"], subsets: Iterable[tuple[Tensor, Tensor]], **kernel: Any
 ) -> Float64[Tensor, " subsets"]:
-    """Computes the squared maximum mean discrepancy of each pair of index sets, with torchmetrics' unbiased estimate
-    and kernel (gamma x.y + coef)^degree (Bińkowski et al. 2018, section 4; Gretton et al. 2012, equation 3).
+    """Computes the squared maximum mean discrepancy (MMD) for each pair of index sets.
+
+    It uses torchmetrics' unbiased estimate and the kernel (gamma x.y + coef)^degree (Bińkowski et al. 2018, section 4;
+    Gretton et al. 2012, equation 3).
     """
     return torch.stack([poly_mmd(real[one].double(), fake[two].double(), **kernel) for one, two in subsets])
 
 
 class KernelInceptionDistance(StoredFeatures):
-    """Kernel Inception Distance (Bińkowski et al. 2018): mean and spread of the squared MMD of random subsets.
+    """Kernel Inception Distance (Bińkowski et al. 2018): mean and spread of the squared MMD over random subsets.
 
-    Unlike torchmetrics' class, with seeded subsets, which are drawn without replacement, and in float64; the spread is
-    the standard deviation normalized by n. `compute` returns both as scalars. See `FeatureScore` for further arguments.
+    Unlike torchmetrics' class, it draws subsets with a fixed seed, without replacement, and computes in float64. The
+    spread is the standard deviation normalized by n. `compute` returns both values as scalars. See `FeatureScore` for
+    further arguments.
 
     Args:
         subsets: number of pairs of subsets.
         subset_size: number of images in each subset.
         degree: degree of the kernel.
-        gamma: factor of the dot product in the kernel; None uses 1 / f.
+        gamma: factor of the dot product in the kernel; None uses 1 / f, where f is the number of features.
         coef: constant that the kernel adds to the dot product.
 
     Raises:
@@ -78,11 +81,11 @@ class KernelInceptionDistance(StoredFeatures):
             return None
         return (
             f"{fewest} images are too few for subset_size={self.subset_size}: use more images (metrics.num_samples),"
-            " or a smaller metrics.scores.kid.subset_size."
+            " or set a smaller metrics.scores.kid.subset_size."
         )
 
     def compute(self) -> tuple[Float64[Tensor, ""], Float64[Tensor, ""]]:
-        """Returns mean and spread.
+        """Returns the mean and the spread.
 
         Raises:
             RefusedInput: there are fewer images than `subset_size`.

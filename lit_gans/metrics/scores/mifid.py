@@ -13,12 +13,14 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.scores.base import StoredFeatures
 from lit_gans.metrics.scores.fid import Gaussian, frechet_distance
 
-_ROWS = 1024  # number of rows of the cosine matrix in memory at once
+_ROWS = 1024  # number of rows of the cosine similarity matrix in memory at once
 
 
 def memorization_distance(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"]) -> float:
-    """Computes the mean over generated images of the smallest 1 - |cosine| to a real image, in [0, 1] (Bai et al. 2021,
-    section 3.2).
+    """Computes the memorization distance (Bai et al. 2021, section 3.2), which is in [0, 1].
+
+    It is the cosine distance 1 - |cosine| of each generated image to its nearest real image, averaged over all
+    generated images.
     """
     real = normalize(real.double(), dim=1)
     total = 0.0
@@ -28,14 +30,16 @@ def memorization_distance(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"]
 
 
 class MemorizationInformedFrechetInceptionDistance(StoredFeatures):
-    """FID, divided by the memorization distance if it is below a threshold (Bai et al. 2021, equation 3).
+    """Memorization-informed FID (Bai et al. 2021, equation 3).
 
-    Distances run from each generated image to its nearest real image, as in the paper; those of torchmetrics' class
-    from each real image to its nearest generated one. `compute` returns a scalar. See `FeatureScore` for
-    further arguments.
+    It is the FID, divided by the memorization distance if that distance is below a threshold. As in the paper, the
+    memorization distance uses the distance from each generated image to its nearest real image. The class in
+    torchmetrics instead uses the distance from each real image to its nearest generated image. `compute` returns a
+    scalar. See `FeatureScore` for further arguments.
 
     Args:
-        cosine_distance_eps: memorization distance, in (0, 1], from which the generator is not considered to memorize.
+        cosine_distance_eps: threshold of the memorization distance, in (0, 1]. At or above the threshold, the FID is
+            not divided, because the generator is not considered to memorize.
 
     Raises:
         RefusedInput: `cosine_distance_eps` is outside (0, 1].
@@ -57,7 +61,7 @@ class MemorizationInformedFrechetInceptionDistance(StoredFeatures):
     needs_covariance = True
     directions = {"mifid": "min"}
 
-    _real: Gaussian | None = None  # with its root, as long as the real images stay the same
+    _real: Gaussian | None = None  # cached with its matrix square root while the real images stay the same
 
     def __init__(self, feature: nn.Module | None = None, cosine_distance_eps: float = 0.1, **kwargs: Any) -> None:
         if not 0 < cosine_distance_eps <= 1:

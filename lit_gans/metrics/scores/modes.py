@@ -1,4 +1,4 @@
-"""Coverage of known modes of the data: the number of modes that samples cover, and how evenly."""
+"""Coverage of the known modes of a data set: how many modes the samples cover, and how evenly they cover them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from lit_gans.metrics.scores.base import Score
 
 
 class ModeCoverage(Score):
-    """Number of modes that samples cover, fraction of samples in any mode, and divergence from an even coverage.
+    """Number of covered modes, fraction of samples within any mode, and divergence from a uniform coverage.
 
     `compute` returns a dictionary of scalars:
 
     - `modes_covered`: number of modes with at least `min_samples` samples (Srivastava et al. 2017, section 4.1).
-    - `high_quality`: fraction of samples in any mode, in [0, 1].
-    - `kl_uniform`: KL(samples' modes || uniform) in nats, infinite if no sample is in any mode.
+    - `high_quality`: fraction of samples within any mode, in [0, 1].
+    - `kl_uniform`: KL divergence in nats, KL(distribution of samples over modes || uniform distribution). It is
+      infinite if no sample is within any mode.
 
     Examples:
         >>> import torch
@@ -33,15 +34,15 @@ class ModeCoverage(Score):
 
     Args:
         num_modes: number of modes of the data.
-        min_samples: smallest number of samples for which a mode counts as covered.
+        min_samples: minimum number of samples with which a mode counts as covered.
         **kwargs: see `torchmetrics.Metric`.
 
     Attributes:
-        directions: whether larger (`max`) or smaller (`min`) values are better; `higher_is_better` is that of
+        directions: whether larger (`max`) or smaller (`min`) values are better. `higher_is_better` applies only to
             `modes_covered`.
 
     Raises:
-        RefusedInput: a number below 1.
+        RefusedInput: `num_modes` or `min_samples` is below 1.
     """
 
     directions: ClassVar[dict[str, str]] = {"modes_covered": "max", "high_quality": "max", "kl_uniform": "min"}
@@ -61,14 +62,15 @@ class ModeCoverage(Score):
         """Adds the modes of samples.
 
         Args:
-            modes: index of each sample's mode, -1 for samples outside all modes.
+            modes: index of each sample's mode, or -1 for samples outside of all modes.
 
         Raises:
-            RefusedInput: an index is below -1 or not below `num_modes`.
+            RefusedInput: an index is less than -1, or is not less than `num_modes`.
         """
         if len(modes) and (modes.min() < -1 or modes.max() >= self.num_modes):
             raise RefusedInput(
-                f"Modes are {modes.min()} to {modes.max()}, expected -1 (outside all modes) to {self.num_modes - 1}."
+                f"Modes range from {modes.min()} to {modes.max()}, expected -1 (outside of all modes) to"
+                f" {self.num_modes - 1}."
             )
         self.counts += modes[modes >= 0].bincount(minlength=self.num_modes)
         self.num += len(modes)
@@ -77,8 +79,8 @@ class ModeCoverage(Score):
         """Returns the values by name."""
         counts = self.counts.cpu().float()
         inside = counts.sum().item()
-        shares = counts[counts > 0] / max(inside, 1)
-        divergence = (shares * shares.log()).sum().item() + math.log(len(counts)) if inside else math.inf
+        fractions = counts[counts > 0] / max(inside, 1)
+        divergence = (fractions * fractions.log()).sum().item() + math.log(len(counts)) if inside else math.inf
         values = {
             "modes_covered": float((counts >= self.min_samples).sum()),
             "high_quality": inside / self.num.item(),

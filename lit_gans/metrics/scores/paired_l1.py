@@ -14,9 +14,9 @@ from lit_gans.metrics.scores.base import Score
 
 
 class PairedL1(Score):
-    """Mean absolute difference between images and their targets, in [0, 1], over images of one size.
+    """Mean absolute difference between images and their targets, in [0, 1]. All images must have the same size.
 
-    Images are uint8, or floats in [0, 1]; both scales may be mixed.
+    Images must be uint8, or floats in [0, 1]. Images and their targets can have different types.
 
     Examples:
         >>> import torch
@@ -47,19 +47,20 @@ class PairedL1(Score):
         """
         if preds.shape != target.shape:
             raise RefusedInput(
-                f"Images are {tuple(preds.shape)}, their targets {tuple(target.shape)}: expected the same shape."
+                f"Images have shape {tuple(preds.shape)}, but their targets have shape {tuple(target.shape)}: expected"
+                " the same shape."
             )
         differences = (_in_unit_range(preds) - _in_unit_range(target)).abs()
         self.sum_abs_error += differences.mean((1, 2, 3)).sum()
         self.total += len(preds)
 
     def compute(self) -> Float64[Tensor, ""]:
-        """Returns the mean over images."""
-        return self.sum_abs_error.cpu().double() / self.total.cpu()  # MPS has no float64
+        """Returns the mean over all images."""
+        return self.sum_abs_error.cpu().double() / self.total.cpu()  # on the CPU, because MPS does not support float64
 
 
 def _in_unit_range(images: Tensor) -> Float[Tensor, "n c h w"]:
-    """Returns the values of images, scaled from uint8 to [0, 1]; NaN stays, and makes the metric NaN."""
+    """Scales uint8 images to [0, 1] and returns float images unchanged. NaN is kept, and makes the metric NaN."""
     if not images.is_floating_point():
         return images.float() / 255
     refuse_out_of_range(images)

@@ -1,4 +1,4 @@
-"""Precision, recall, density and coverage, as a torchmetrics `Metric`."""
+"""Precision, recall, density and coverage as a torchmetrics `Metric`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _ROWS = 1024  # number of rows of the distance matrix in memory at once
 def manifold_scores(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"], nearest: int) -> dict[str, float]:
     """Computes precision and recall (Kynkäänniemi et al. 2019), density and coverage (Naeem et al. 2020, eq. 4 and 5).
 
-    Each manifold is the union of balls around its images whose radii are the distances to the `nearest`-th neighbor.
+    The manifold of real or of generated images is the union of balls around the images' features. The radius of each
+    ball is the distance to the `nearest`-th nearest neighbor.
     """
     real, fake = real.double(), fake.double()
     real_radii, fake_radii = _radii(real, nearest), _radii(fake, nearest)
@@ -38,7 +39,7 @@ def manifold_scores(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"], near
 
 
 def _distances(one: Tensor, two: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Yields blocks of rows of the squared distances, each with the index of its first row."""
+    """Yields the matrix of squared distances in blocks of rows. Each block comes with the index of its first row."""
     squares = two.square().sum(1)
     for start in range(0, len(one), _ROWS):
         rows = one[start : start + _ROWS]
@@ -46,17 +47,18 @@ def _distances(one: Tensor, two: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 
 def _radii(features: Tensor, nearest: int) -> Tensor:
-    """Returns the squared distance of each row to its `nearest`-th neighbor, not counting the row itself."""
-    return torch.cat([slab.kthvalue(nearest + 1, dim=1).values for _, slab in _distances(features, features)])
+    """Returns the squared distance of each row to its `nearest`-th nearest neighbor, excluding the row itself."""
+    return torch.cat([block.kthvalue(nearest + 1, dim=1).values for _, block in _distances(features, features)])
 
 
 class PrecisionRecallDensityCoverage(StoredFeatures):
-    """Precision and density, which measure fidelity of the samples; recall and coverage, which measure diversity.
+    """Precision and density, which measure the fidelity of samples, and recall and coverage, which measure diversity.
 
-    `compute` returns a dict of scalars. See `FeatureScore` for further arguments.
+    `compute` returns a dictionary of scalars. See `FeatureScore` for further arguments.
 
     Args:
-        nearest: rank of the neighbor that defines the radius of a ball; 5 in Naeem et al., 3 in Kynkäänniemi et al.
+        nearest: number k of the k-th nearest neighbor that determines the radius of a ball. Naeem et al. use 5, and
+            Kynkäänniemi et al. use 3.
 
     Raises:
         RefusedInput: `nearest` is below 1.
@@ -86,15 +88,15 @@ class PrecisionRecallDensityCoverage(StoredFeatures):
         if fewest > self.nearest:
             return None
         return (
-            f"{fewest} images are too few for nearest={self.nearest}: use more than {self.nearest}"
-            " (metrics.num_samples), or a smaller metrics.scores.prdc.nearest."
+            f"{fewest} images are too few for nearest={self.nearest}: use more than {self.nearest} images"
+            " (metrics.num_samples), or set a smaller metrics.scores.prdc.nearest."
         )
 
     def compute(self) -> dict[str, Float64[Tensor, ""]]:
         """Returns precision, recall, density and coverage.
 
         Raises:
-            RefusedInput: there are no more images than `nearest`.
+            RefusedInput: the number of images does not exceed `nearest`.
         """
         values = manifold_scores(*self.stored(), self.nearest)
         return {name: torch.tensor(value, dtype=torch.float64, device=self.device) for name, value in values.items()}

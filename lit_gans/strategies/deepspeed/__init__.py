@@ -1,1 +1,1 @@
-"""One DeepSpeed engine for each network."""
+"""Strategy that creates one DeepSpeed engine for each network."""

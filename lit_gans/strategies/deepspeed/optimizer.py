@@ -1,4 +1,4 @@
-"""A DeepSpeed engine as a torch optimizer of one network."""
+"""Wraps the DeepSpeed engine of one network as a torch optimizer."""
 
 from __future__ import annotations
 
@@ -26,30 +26,31 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.gradients import AVERAGED, NONE, Gradients, State
 from lit_gans.strategies.module_networks import parameters_of
 
-_USED = State("none")  # after a step until zero_grad(): torch keeps the gradients so long, an engine does not
-_ZERO_GRAD = "Call zero_grad() of the optimizer after each step, or before the backward."
+# state from a step until zero_grad(): torch would still hold the gradients, but a DeepSpeed engine does not
+_USED = State("none")
+_ZERO_GRAD = "Call zero_grad() of the optimizer after each step, or before the backward pass."
 
 
 class EngineOptimizer(torch.optim.Optimizer):
-    """A DeepSpeed engine as the optimizer that `self.optimizers()` returns.
+    """Optimizer that wraps a DeepSpeed engine. `self.optimizers()` returns it under `NetworkDeepSpeed`.
 
-    An engine replaces the parameters of the optimizer that it is created from by flat shards. This one has those of the
-    module, as `toggle_optimizer` needs them, and steps and clears what the engine stores. Learning rates and other
-    settings are those of the user's optimizer, which schedulers change; its own `step` is refused, since it has no
-    gradients.
+    When an engine is created, it replaces the parameters in the user's optimizer by flat shards. This optimizer holds
+    the parameters of the module instead, because `toggle_optimizer` needs them. `step` and `zero_grad` call the engine,
+    which stores the gradients. Learning rates and other settings are read from the user's optimizer, so that learning
+    rate schedulers take effect. Calling `step` of the user's optimizer raises an error, because it has no gradients.
 
-    States have torch's format, with full tensors.
+    The state dict has torch's format, with full tensors.
 
     Args:
         gradients: state of the network's gradients.
-        optimizer: of the user, before the engine is created.
+        optimizer: the user's optimizer, before the engine is created.
         stage: stage of ZeRO.
-        shard: returns this rank's shard of a full tensor of a parameter's shape, under stage 3.
-        saved: returns what a checkpoint stores of a full tensor.
+        shard: under stage 3, function that returns this rank's shard of a full tensor with a parameter's shape.
+        saved: function that converts a full tensor to the tensor that a checkpoint stores.
     """
 
-    engine: Any  # to be set once it is created
-    places: list[int]  # where the engine has put the parameters
+    engine: Any  # must be set after the engine is created
+    places: list[int]  # memory addresses of the parameters after the engine is created
 
     def __init__(
         self,
@@ -58,52 +59,59 @@ class EngineOptimizer(torch.optim.Optimizer):
         stage: int,
         shard: Callable[[Tensor, nn.Parameter], Tensor],
         saved: Callable[[Tensor], Tensor],
-    ) -> None:  # not torch's own, which would add the parameters to groups again
+    ) -> None:
+        # does not call `Optimizer.__init__`, which would add the parameters to groups again
         self.gradients, self.name = gradients, gradients.network
         self.stage, self.defaults = stage, optimizer.defaults
         self.parameters = parameters_of(optimizer)
         self.param_groups = [_Group(group) for group in optimizer.param_groups]
         self._given, self._shard, self._saved = optimizer, shard, saved
         self._saved_groups = optimizer.state_dict()["param_groups"]
-        # Lightning's wrapper inherits these methods and shares attributes only as long as nobody assigns them
-        self._reached: set[int] = set()  # ids of the parameters that backwards have reached since the last `zero_grad`
-        self._reached_before: set[int] = set()  # and before any earlier step
-        self._steps = False  # whether the engine is currently stepping
+        # The sets below are changed in place and never assigned again: Lightning's wrapper copies the attributes and
+        # inherits the methods, so that an assignment in one object would not be visible in the other.
+        self._reached: set[int] = set()  # ids of parameters that backward passes have reached since `zero_grad`
+        self._reached_before: set[int] = set()  # ids of parameters that were reached before any previous step
+        self._is_stepping = False  # whether the engine is currently stepping
         optimizer.register_step_pre_hook(self._refuse_lone_step)
 
     @property
     def state(self) -> Any:
-        """States of the user's optimizer, whose keys are flat shards from stage 1 on."""
+        """States of the user's optimizer. With stage 1 or higher, the keys are flat shards."""
         return self._given.state
 
     # ---- a step
 
     def begin_backward(self, loss: Tensor, leaves: set[int]) -> None:
-        """Prepares the engine for a backward of a loss that reaches parameters of some ids."""
+        """Prepares the engine for the backward pass of a loss.
+
+        Args:
+            loss: loss.
+            leaves: ids of the parameters that the backward pass reaches.
+        """
         if self.gradients.state is _USED:
             raise RefusedInput(
-                f"a backward of {self.name} after its step without zero_grad() between them: torch would add to the"
-                f" gradients of that step, which DeepSpeed has not kept. {_ZERO_GRAD}"
+                f"{self.name} ran a backward pass after its step without zero_grad() in between: torch would add to the"
+                f" gradients of that step, but DeepSpeed no longer has them. {_ZERO_GRAD}"
             )
         self._reached |= leaves
         if self.stage in (1, 2) and self.gradients.state is AVERAGED:
             raise RefusedInput(
-                f"two backwards of {self.name} before its step, but ZeRO stage {self.stage} would store the"
-                " gradients of the last one only: add up the losses, or put all but the last into"
+                f"{self.name} ran two backward passes before its step, but ZeRO stage {self.stage} would store only the"
+                " gradients of the last pass: add up the losses, or run all backward passes except for the last one in"
                 " `with self.trainer.strategy.block_backward_sync():`."
             )
         if self.stage:
             prepare_backward(self.engine, loss)
 
     def place_gradients(self) -> None:
-        """Lets whoever reads a gradient know that the engine has it."""
+        """Sets a `StoredGradient` as the gradient of each parameter whose gradient is stored by the engine."""
         if self.stage and self.gradients.state is AVERAGED:
             for parameter in self.parameters:
                 if parameter.grad is None:
                     parameter.grad = parameter.new_empty(()).expand(parameter.shape).as_subclass(StoredGradient)
 
     def remove_gradients(self) -> None:
-        """Removes what `place_gradients` has placed, before the engine computes."""
+        """Removes the placeholders of `place_gradients`. This must happen before the engine computes."""
         for parameter in self.parameters:
             if isinstance(parameter.grad, StoredGradient):
                 parameter.grad = None
@@ -112,58 +120,64 @@ class EngineOptimizer(torch.optim.Optimizer):
         result = None if closure is None else closure()
         if self.gradients.state is _USED:
             raise RefusedInput(
-                f"two steps of {self.name} without zero_grad() between them, but DeepSpeed steps with gradients only"
-                f" once. {_ZERO_GRAD}"
+                f"{self.name} was stepped twice without zero_grad() in between, but DeepSpeed can use gradients for"
+                f" only one step. {_ZERO_GRAD}"
             )
         self.gradients.refuse_local()
-        if self.gradients.state is not AVERAGED:  # without gradients
+        if self.gradients.state is not AVERAGED:  # there are no gradients
             return result
         self.remove_gradients()
         self._refuse_zero_gradients()
         self.take_over()
-        self._steps = True
+        self._is_stepping = True
         try:
             self.engine.step()
         finally:
-            self._steps = False
+            self._is_stepping = False
         self._forget()
         self.gradients.state = _USED
         return result
 
     def _refuse_zero_gradients(self) -> None:
-        """Raises `RefusedInput` where a step would move parameters without gradients, which ZeRO gives zeros."""
-        own = {id(parameter) for parameter in self.parameters}
-        decays = any(group.get("weight_decay") for group in self.param_groups)
-        others = (own if decays else own & self._reached_before) - self._reached
-        self._reached_before |= own & self._reached
-        remembers = any(group.get("momentum", True) for group in self.param_groups)
-        if self.stage and others and (remembers or decays):
+        """Raises `RefusedInput` if a step would change parameters that no backward pass has reached.
+
+        ZeRO uses zeros as the gradients of such parameters, so that momentum or weight decay would change them.
+        """
+        ids = {id(parameter) for parameter in self.parameters}
+        has_decay = any(group.get("weight_decay") for group in self.param_groups)
+        missed = (ids if has_decay else ids & self._reached_before) - self._reached
+        self._reached_before |= ids & self._reached
+        has_momentum = any(group.get("momentum", True) for group in self.param_groups)
+        if self.stage and missed and (has_momentum or has_decay):
             raise RefusedInput(
-                f"the backwards before a step of {self.name} reached only some of its parameters, and ZeRO would move"
-                " the others by their momentum or weight decay: give them an optimizer of their own, or use"
-                " NetworkFSDP."
+                f"the backward passes before a step of {self.name} reached only some of its parameters, and ZeRO would"
+                " still change the other parameters by momentum or weight decay: pass these parameters to a separate"
+                " optimizer, or use NetworkFSDP."
             )
 
     def take_over(self) -> None:
-        """Lets the engine step from the parameters as they are, since modules clip or restore them."""
+        """Copies the current parameters to the engine before its step, because a module can change them in place.
+
+        For example, a module can clip or restore its parameters.
+        """
         if self.stage not in (1, 2):
             return
         if [parameter.data_ptr() for parameter in self.parameters] != self.places:
             raise RefusedInput(
-                f"a parameter of {self.name} got another tensor than the one that its engine steps: change it in place,"
-                " as parameter.data.copy_(value) does, instead of setting parameter.data."
+                f"the data of a parameter of {self.name} was replaced by a tensor that its engine does not step: change"
+                " the parameter in place, as parameter.data.copy_(value) does, instead of setting parameter.data."
             )
         read_parameters(self.engine)
 
     def refuse_changes(self) -> None:
-        """Raises `RefusedInput` if parameters that stage 3 has gathered are others than it stores."""
+        """Raises `RefusedInput` if parameters that stage 3 has gathered differ from its stored shards."""
         for parameter in self.parameters:
             if parameter.shape == zero3_shape(parameter):
                 now = self._shard(parameter.detach(), parameter)
                 if not torch.equal(zero3_shard(parameter)[: len(now)], now):
                     raise RefusedInput(
-                        f"{self.name} was changed other than by a step, which ZeRO stage 3 loses: use"
-                        " NetworkDeepSpeed(stage=2)."
+                        f"the parameters of {self.name} were changed outside of an optimizer step, and ZeRO stage 3"
+                        " loses such changes: use NetworkDeepSpeed(stage=2)."
                     )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -174,25 +188,26 @@ class EngineOptimizer(torch.optim.Optimizer):
     def _forget(self) -> None:
         self.gradients.state = NONE
         self._reached.clear()
-        if self.stage == 3:  # which would step once more with the last gradients of what a backward does not reach
+        # Stage 3 would use the previous gradients again for parameters that the next backward pass does not reach.
+        if self.stage == 3:
             for gradients in stored_gradients(self.engine, self.stage):
                 gradients.zero_()
 
     def _refuse_lone_step(self, *_: Any) -> None:
-        if not self._steps:
+        if not self._is_stepping:
             raise RefusedInput(
-                f"the torch optimizer of {self.name} has no gradients of its own under DeepSpeed: step the optimizer"
+                f"the torch optimizer of {self.name} has no gradients under DeepSpeed: call step() of the optimizer"
                 " that self.optimizers() returns."
             )
 
     # ---- states
 
     def flat_groups(self) -> list[tuple[list[nn.Parameter], Tensor]]:
-        """Returns the groups of parameters that ZeRO flattened, each with this rank's flat shard."""
+        """Returns the groups of parameters that ZeRO has flattened. Each group comes with this rank's flat shard."""
         return flat_groups(self.engine, self.stage) if self.stage else []
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the states as a checkpoint stores them, with full tensors or DTensors; every rank must call it."""
+        """Returns the states for a checkpoint, with full tensors or DTensors. Every rank must call this method."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
         if not self.stage:
@@ -205,7 +220,7 @@ class EngineOptimizer(torch.optim.Optimizer):
                     states[indices[id(parameter)]] = {
                         key: self._saved(safe_get_full_optimizer_state(parameter, key))
                         if _belongs(value, flat)
-                        else deepcopy(value)  # a separate step for each, since torch.load would keep them shared
+                        else deepcopy(value)  # a separate step count per parameter; torch.load would keep it shared
                         for key, value in self.state[flat].items()
                     }
         groups = [
@@ -215,7 +230,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         return {"state": {index: states[index] for index in sorted(states)}, "param_groups": groups}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Loads full states."""
+        """Loads states with full tensors."""
         if not self.stage:
             return self._given.load_state_dict(dict(saved))
         for group, values in zip(self.param_groups, saved["param_groups"], strict=True):
@@ -232,7 +247,7 @@ class EngineOptimizer(torch.optim.Optimizer):
                         self._set(parameter, key, value.to(flat.device))
 
     def _empty_state(self, state: Mapping[str, Any], parameter: nn.Parameter, flat: Tensor) -> dict[str, Any]:
-        """Returns the state of a flat shard, with zeros for entries that have the shape of its first parameter."""
+        """Returns a new state for a flat shard. Entries with the shape of its first parameter are zeros."""
         shape = zero3_shape(parameter) if self.stage == 3 else parameter.shape
         return {
             key: torch.zeros_like(flat) if isinstance(value, Tensor) and value.shape == shape else deepcopy(value)
@@ -249,18 +264,19 @@ class EngineOptimizer(torch.optim.Optimizer):
 
 
 class StoredGradient(Tensor):
-    """Stands for a gradient that an engine stores: whatever is computed with it raises `RefusedInput`."""
+    """Placeholder for a gradient that an engine stores. Any computation with it raises `RefusedInput`."""
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise RefusedInput(
-            "DeepSpeed's engines store the gradients, which a module can neither read nor change: clip them by"
-            ' NetworkDeepSpeed(config={"gradient_clipping": VALUE}), and for anything else use NetworkDDP.'
+            "under DeepSpeed, engines store the gradients, so that a module can neither read nor change them: clip them"
+            ' with NetworkDeepSpeed(config={"gradient_clipping": VALUE}). For any other use of gradients, use'
+            " NetworkDDP."
         )
 
 
 class AllGroups:
-    """An optimizer as its scheduler sees it: with the groups without parameters, which DeepSpeed removes."""
+    """Optimizer for a learning rate scheduler. It still has the groups without parameters, which DeepSpeed removes."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]) -> None:
         self._optimizer, self.param_groups = optimizer, groups
@@ -270,7 +286,7 @@ class AllGroups:
 
 
 class _Group(ChainMap[str, Any]):
-    """A parameter group with the parameters that it had at first, and all settings as they are now."""
+    """Parameter group with the original parameters and the current settings of the user's optimizer."""
 
     def __init__(self, group: dict[str, Any]) -> None:
         super().__init__({"params": group["params"]}, group)
@@ -280,13 +296,16 @@ class _Group(ChainMap[str, Any]):
 
 
 def with_padding(shard: Tensor, parameter: nn.Parameter) -> Tensor:
-    """Returns a shard of a parameter with zeros behind it, up to the size that stage 3 gives to every rank."""
+    """Pads a shard of a parameter with zeros at its end to the size that stage 3 uses on every rank."""
     return pad(shard, (0, zero3_shard(parameter).numel() - shard.numel()))
 
 
 @contextmanager
 def _unfrozen(parameters: list[nn.Parameter]) -> Iterator[None]:
-    """Makes all parameters require gradients, since DeepSpeed finds no optimizer states of frozen parameters."""
+    """Context manager in which all parameters require gradients.
+
+    Outside of it, DeepSpeed does not find the optimizer states of frozen parameters.
+    """
     frozen = [parameter for parameter in parameters if not parameter.requires_grad]
     for parameter in frozen:
         parameter.requires_grad_(True)
@@ -298,5 +317,5 @@ def _unfrozen(parameters: list[nn.Parameter]) -> Iterator[None]:
 
 
 def _belongs(value: Any, flat: Tensor) -> bool:
-    """Whether an entry of an optimizer's state has one element for each element of the parameters."""
+    """Returns whether an entry of an optimizer's state has one element for each element of the parameters."""
     return isinstance(value, Tensor) and value.shape == flat.shape

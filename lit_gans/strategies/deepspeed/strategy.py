@@ -1,4 +1,4 @@
-"""One DeepSpeed engine for each network."""
+"""Strategy that creates one DeepSpeed engine for each network."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from lit_gans.strategies.module_networks import (
 )
 from lit_gans.strategies.rank_positions import RanksDisagree
 
-_LARGEST_BUCKET = 50_000_000  # elements; DeepSpeed's own default is ten times that, for each engine
-_KEYS = (  # settings that affect the engines; DeepSpeed silently ignores others
+_LARGEST_BUCKET = 50_000_000  # number of elements; DeepSpeed's default for each engine is ten times as large
+_KEYS = (  # settings that affect the engines; DeepSpeed silently ignores all other settings
     "zero_optimization",
     "gradient_clipping",
     "communication_data_type",
@@ -64,30 +64,32 @@ _KEYS = (  # settings that affect the engines; DeepSpeed silently ignores others
 
 
 class NetworkDeepSpeed(NetworkStrategy):
-    """One DeepSpeed engine for each network of a module with several networks and manual optimization.
+    """DeepSpeed training of a module with several networks and manual optimization, with one engine for each network.
 
-    Lightning's own strategy has one engine and accepts one optimizer. Here each network with an optimizer gets its own
-    engine; the module computes with its unwrapped networks. A backward trains the networks that require gradients and
-    that its loss reaches, or the one that it names, `manual_backward(loss, network=NAME)`. Stages 1 and 2 store the
-    gradients of one backward only: if there are several before a step, run all but the last in
-    `with trainer.strategy.block_backward_sync():`.
+    Lightning's DeepSpeed strategy has one engine and accepts only one optimizer. This strategy creates a separate
+    engine for each network that has an optimizer. The networks in the module stay unwrapped. A backward pass trains all
+    networks that require gradients and that the loss depends on. `manual_backward(loss, network=NAME)` trains only the
+    network with that name. Stages 1 and 2 store the gradients of only one backward pass. If several backward passes run
+    before a step, run all except for the last one in `with trainer.strategy.block_backward_sync():`.
 
-    Stage 0 replicates everything; stage 1 shards the optimizer states over the ranks (ZeRO: Rajbhandari et al. 2020),
-    stage 2 also the gradients, and stage 3 also the parameters. Checkpoints are single files with full tensors,
-    including optimizer states, under the plain names: they load on one CPU, and training resumes from them under any
-    strategy and number of ranks.
+    Stage 0 replicates all tensors. Stage 1 shards the optimizer states over the ranks (ZeRO: Rajbhandari et al. 2020),
+    stage 2 also shards the gradients, and stage 3 also shards the parameters. Checkpoints are single files that contain
+    full tensors under their original names, including optimizer states. They can be loaded on a single CPU, and
+    training can be resumed from them under any strategy and with any number of ranks.
 
-    `self.optimizers()` returns the engines, as optimizers of the module's parameters (`EngineOptimizer`). Engines store
-    the gradients: a module that reads one gets an error. They clip to the module's `clip_gradients_to` or the
-    `gradient_clipping` of `config`, never to DeepSpeed's default; `self.clip_gradients` raises an error.
+    `self.optimizers()` returns an `EngineOptimizer` for each engine, which steps the module's parameters. The engines
+    store the gradients, and reading a gradient in the module raises an error. The engines clip gradients to the
+    module's `clip_gradients_to` or to `gradient_clipping` of `config`, and never to DeepSpeed's default.
+    `self.clip_gradients` raises an error.
 
     Args:
         stage: stage of ZeRO.
-        offload_optimizer: whether to store optimizer states and step on the CPU; requires stage 1, 2 or 3.
-        config: DeepSpeed's own settings, or the path of a JSON file with them; its keys override the arguments.
+        offload_optimizer: whether to store optimizer states and run optimizer steps on the CPU. Requires stage 1, 2 or
+            3.
+        config: DeepSpeed settings, or the path of a JSON file with such settings. They override the other arguments.
         sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint, so that a checkpoint
-            is a folder. It loads and resumes like a file.
-        timeout: seconds that a rank waits for the others, once all have started.
+            is a folder. It is loaded and resumed in the same way as a file.
+        timeout: maximum time that a rank waits for the other ranks once all ranks have started, in seconds.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
     Raises:
@@ -112,9 +114,9 @@ class NetworkDeepSpeed(NetworkStrategy):
         for key in settings:
             if key not in _KEYS:
                 raise RefusedInput(
-                    f"{key} in the DeepSpeed config has no effect here; {nearest(key, _KEYS)} Optimizers and"
-                    " accumulation are those of the module, the precision is that of the Trainer, and the batch size"
-                    " that of the data."
+                    f"{key} in the DeepSpeed config has no effect here; {nearest(key, _KEYS)} Set optimizers and"
+                    " gradient accumulation in the module, the precision in the Trainer, and the batch size in the"
+                    " data."
                 )
         zero = {"stage": stage} | settings.get("zero_optimization", {})
         if offload_optimizer:
@@ -131,7 +133,7 @@ class NetworkDeepSpeed(NetworkStrategy):
 
     @property
     def is_sharded(self) -> bool:
-        """Whether no rank has a full network."""
+        """Whether parameters are currently sharded, so that no rank holds a full network."""
         return self.stage == 3 and bool(self.engines)
 
     # ---- setup and end
@@ -140,7 +142,7 @@ class NetworkDeepSpeed(NetworkStrategy):
         if precision not in ("32-true", "bf16-mixed"):
             raise RefusedInput(
                 f'Trainer(precision="{precision}") does not work with NetworkDeepSpeed, whose engines compute in'
-                ' float32, or in bfloat16 by autocast: use "32-true" or "bf16-mixed", or NetworkDDP.'
+                ' float32, or in bfloat16 with autocast: use "32-true" or "bf16-mixed", or NetworkDDP.'
             )
         penalized = penalized_networks(module)
         if self.stage == 3 and penalized:
@@ -156,9 +158,9 @@ class NetworkDeepSpeed(NetworkStrategy):
 
     def setup_optimizers(self, trainer: Trainer) -> None:
         module = self.lightning_module
-        if module.automatic_optimization:  # whose backward and step an engine does not see as its own
+        if module.automatic_optimization:  # its backward passes and steps would bypass the engines
             raise RefusedInput(
-                f"{type(module).__name__} has automatic optimization, which NetworkDeepSpeed does not train: set"
+                f"{type(module).__name__} uses automatic optimization, which NetworkDeepSpeed does not support: set"
                 " self.automatic_optimization = False, and call self.manual_backward(loss) and optimizer.step() in the"
                 " training step; or use Lightning's strategy='deepspeed', which trains one network."
             )
@@ -168,20 +170,20 @@ class NetworkDeepSpeed(NetworkStrategy):
         for name, network in self.networks.items():
             self.networks[name] = replace(network, optimizer=self._make_engine(deepspeed, network))
         self.optimizers = [network.optimizer for network in self.networks.values()]
-        self.limit_waiting()  # in DeepSpeed's own groups too
+        self.limit_waiting()  # sets the timeout of the process groups that DeepSpeed has created
 
     def _make_engine(self, deepspeed: Any, network: OptimizedNetwork) -> EngineOptimizer:
         for name, parameter in self.lightning_module.named_parameters():
             if parameter.dtype != torch.float32 and network.has(name):
                 dtype = str(parameter.dtype).removeprefix("torch.")
                 raise RefusedInput(
-                    f"DeepSpeed trains {name} in float32, but it is in {dtype}: use module.float(), or NetworkDDP or"
-                    " NetworkFSDP."
+                    f"DeepSpeed trains parameters in float32, but {name} has dtype {dtype}: use module.float(), or"
+                    " NetworkDDP or NetworkFSDP."
                 )
             if parameter.dim() == 0 and network.has(name):
                 raise RefusedInput(
-                    f"DeepSpeed trains no parameter without a dimension, such as {name}: give it the shape (1,), or use"
-                    " NetworkDDP or NetworkFSDP."
+                    f"DeepSpeed does not support parameters with zero dimensions, such as {name}: give it the shape"
+                    " (1,), or use NetworkDDP or NetworkFSDP."
                 )
         gradients = self.gradients[network.name]
         optimizer = EngineOptimizer(gradients, network.optimizer, self.stage, self.shard, self._saved)
@@ -192,9 +194,9 @@ class NetworkDeepSpeed(NetworkStrategy):
         engine = deepspeed.initialize(model=module, optimizer=network.optimizer, config=config)[0]
         engine.set_gradient_accumulation_boundary(True)
         if len(groups) > len(network.optimizer.param_groups):
-            for each in self.lr_scheduler_configs:
-                if each.scheduler.optimizer is network.optimizer:
-                    each.scheduler.optimizer = AllGroups(network.optimizer, groups)
+            for scheduler_config in self.lr_scheduler_configs:
+                if scheduler_config.scheduler.optimizer is network.optimizer:
+                    scheduler_config.scheduler.optimizer = AllGroups(network.optimizer, groups)
         self.engines[network.name] = optimizer.engine = engine
         optimizer.places = [parameter.data_ptr() for parameter in optimizer.parameters]
         if self.stage == 3:
@@ -202,12 +204,16 @@ class NetworkDeepSpeed(NetworkStrategy):
         return optimizer
 
     def _gather_in_forward(self, network: OptimizedNetwork) -> None:
-        """Lets stage 3 gather the pieces of a network, notes each forward that does, and refuses penalties."""
-        gather_small(self.engines[network.name])  # as after each step
+        """Registers hooks on a network's forward pass for stage 3.
+
+        They record each forward pass that gathers parameters, and raise an error for gradient penalties and for
+        parameters that were changed outside of a step.
+        """
+        gather_small(self.engines[network.name])  # DeepSpeed gathers small parameters only after its first step
         for path, root in network.roots.items():
-            refuse = torch.compiler.disable(lambda *_: self._refuse_changes(self.networks[network.name]))
-            show = torch.compiler.disable(lambda *_: self._show_small())
-            self._hooks += (root.register_forward_pre_hook(refuse, prepend=True), root.register_forward_hook(show))
+            check = torch.compiler.disable(lambda *_: self._refuse_changes(self.networks[network.name]))
+            gather = torch.compiler.disable(lambda *_: self._gather_small_parameters())
+            self._hooks += (root.register_forward_pre_hook(check, prepend=True), root.register_forward_hook(gather))
             self._hooks += (call_in_backward(root, refusing_penalties(_freed(path))),)
             if not all(map(stays_gathered, root.parameters())):
                 note = torch.compiler.disable(lambda *_, path=path: self.reach_forward(path))
@@ -215,9 +221,9 @@ class NetworkDeepSpeed(NetworkStrategy):
         for name, parameter in network.loose.items():
             if not stays_gathered(parameter):
                 raise RefusedInput(
-                    f"ZeRO stage 3 gathers a layer in its forward, but {name} belongs to a module that computes without"
-                    " one, and is larger than stage3_param_persistence_threshold: move it into a module with a forward,"
-                    " or use stage 2."
+                    f"ZeRO stage 3 gathers the parameters of a layer in the layer's forward, but {name} is larger than"
+                    " stage3_param_persistence_threshold and belongs to a module that computes without a forward: move"
+                    " it into a module with a forward, or use stage 2."
                 )
 
     def _config_of(self, network: nn.Module) -> dict[str, Any]:
@@ -228,15 +234,15 @@ class NetworkDeepSpeed(NetworkStrategy):
         if self.stage == 3:
             zero["stage3_prefetch_bucket_size"] = bucket
         clip = getattr(self.lightning_module, "clip_gradients_to", None)
-        given = self.config.get("gradient_clipping", clip or 0.0)  # always set, since DeepSpeed's default is 1
-        if clip is not None and given != clip:
+        max_norm = self.config.get("gradient_clipping", clip or 0.0)  # always set, because DeepSpeed's default is 1
+        if clip is not None and max_norm != clip:
             raise RefusedInput(
-                f"gradient_clipping={given} in the DeepSpeed config differs from clip_gradients_to={clip} of the"
+                f"gradient_clipping={max_norm} in the DeepSpeed config differs from clip_gradients_to={clip} of the"
                 " module: leave one of them out."
             )
-        fixed = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1, "gradient_clipping": given}
-        free = {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
-        return {**free, **self.config, **fixed, "zero_optimization": zero | self.config["zero_optimization"]}
+        fixed = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1, "gradient_clipping": max_norm}
+        defaults = {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
+        return {**defaults, **self.config, **fixed, "zero_optimization": zero | self.config["zero_optimization"]}
 
     def teardown(self) -> None:
         for optimizer in self.optimizers:
@@ -254,8 +260,8 @@ class NetworkDeepSpeed(NetworkStrategy):
     def on_exception(self, exception: BaseException) -> None:
         if self.stage == 3 and isinstance(exception, RuntimeError) and not isinstance(exception, RanksDisagree):
             exception.add_note(
-                "Under ZeRO stage 3, a parameter is empty outside the forward of its own layer. If that is the reason,"
-                " use NetworkDeepSpeed(stage=2)."
+                "Under ZeRO stage 3, a parameter is empty outside of the forward pass of its layer. If that is the"
+                " reason for this error, use NetworkDeepSpeed(stage=2)."
             )
         super().on_exception(exception)
 
@@ -266,16 +272,19 @@ class NetworkDeepSpeed(NetworkStrategy):
         return super().training_step(*args, **kwargs)
 
     def _refuse_changes(self, *networks: OptimizedNetwork) -> None:
-        for network in networks if self._looks_for_changes() else ():
+        for network in networks if self._checks_for_changes() else ():
             network.optimizer.refuse_changes()
 
-    def _show_small(self) -> None:
-        """Gathers small parameters that were freed, so that changes of them are seen."""
-        for engine in self.engines.values() if self._looks_for_changes() else ():
+    def _gather_small_parameters(self) -> None:
+        """Gathers small parameters that were freed, so that changes to them can be detected."""
+        for engine in self.engines.values() if self._checks_for_changes() else ():
             gather_small(engine)
 
-    def _looks_for_changes(self) -> bool:
-        """Returns whether stage 3 is in one of its first iterations: later it would wait for the device too often."""
+    def _checks_for_changes(self) -> bool:
+        """Returns whether to check for changes of parameters outside of a step.
+
+        Stage 3 checks only in the first 100 iterations, because each check synchronizes with the device.
+        """
         trainer = self.lightning_module.trainer
         return self.stage == 3 and trainer.training and batch_index(trainer) < 100
 
@@ -284,11 +293,11 @@ class NetworkDeepSpeed(NetworkStrategy):
         self._refuse_changes(network)
 
     def has_gradients(self, network: OptimizedNetwork) -> bool:
-        # local ones are stored by an engine, which resets the state in zero_grad()
+        # an engine stores local gradients, and resets the state in zero_grad()
         return self.gradients[network.name].state.name == "local" or super().has_gradients(network)
 
     def refuse_assigned(self, network: OptimizedNetwork) -> None:
-        self.gradients[network.name].refuse(LOCAL.remedy)  # an engine steps with none but its own
+        self.gradients[network.name].refuse(LOCAL.remedy)  # an engine steps only with gradients that it has stored
 
     def backward(
         self,
@@ -299,43 +308,47 @@ class NetworkDeepSpeed(NetworkStrategy):
         retain_graph: bool = False,
     ) -> Tensor:
         leaves = leaves_of(closure_loss)
-        trained, others = self._reached(leaves, network)
+        trained, others = self._trained_networks(leaves, network)
         loss = self.precision_plugin.pre_backward(closure_loss, self.lightning_module)
-        for each in self.networks.values():
-            each.optimizer.remove_gradients()
-        for each in trained:
-            each.optimizer.begin_backward(loss, leaves)
+        for net in self.networks.values():
+            net.optimizer.remove_gradients()
+        for net in trained:
+            net.optimizer.begin_backward(loss, leaves)
         with self.backward_of(trained):
             if len(trained) == 1 and not others:
                 engine = self.engines[trained[0].name]
                 engine.backward(loss, retain_graph=retain_graph, scale_wrt_gas=False)
             else:
-                inputs = [p for each in trained for p in each.parameters if p.requires_grad]
-                backward_into([self.engines[each.name] for each in trained], loss, inputs, self.stage, retain_graph)
-        self._show_small()
-        for each in self.networks.values():
-            each.optimizer.place_gradients()
+                inputs = [p for net in trained for p in net.parameters if p.requires_grad]
+                backward_into([self.engines[net.name] for net in trained], loss, inputs, self.stage, retain_graph)
+        self._gather_small_parameters()
+        for net in self.networks.values():
+            net.optimizer.place_gradients()
         return self.precision_plugin.post_backward(loss, self.lightning_module)
 
-    def _reached(self, leaves: set[int], network: str | None) -> tuple[list[OptimizedNetwork], bool]:
-        """Returns the networks that a backward trains, by the parameters that it reaches, and whether there are others.
+    def _trained_networks(self, leaves: set[int], network: str | None) -> tuple[list[OptimizedNetwork], bool]:
+        """Returns the networks that a backward pass trains, and whether it also reaches other networks.
+
+        Args:
+            leaves: ids of the parameters that the backward pass reaches.
+            network: name of the only network to train; None trains each network that requires gradients.
 
         Raises:
-            RefusedInput: it trains none.
+            RefusedInput: the backward pass does not train any network.
         """
-        reached = [each for each in self.networks.values() if not leaves.isdisjoint(map(id, each.parameters))]
+        reached = [net for net in self.networks.values() if not leaves.isdisjoint(map(id, net.parameters))]
         if network is not None:
             trained = [network_named(self.networks, network)]
         else:
-            trained = [each for each in self.networks.values() if each.trains]
+            trained = [net for net in self.networks.values() if net.trains]
             if len(trained) > 1:
-                trained = [each for each in trained if each in reached]
+                trained = [net for net in trained if net in reached]
         if not trained:
             raise RefusedInput(
-                "a backward trains no network, since its loss depends on no parameter that requires a gradient:"
-                " unfreeze the network before its forward."
+                "a backward pass does not train any network, because its loss does not depend on any parameter that"
+                " requires a gradient: unfreeze the network before its forward pass."
             )
-        return trained, any(each not in trained for each in reached)
+        return trained, any(net not in trained for net in reached)
 
     def set_averaging(self, averages: bool) -> None:
         super().set_averaging(averages)
@@ -345,39 +358,45 @@ class NetworkDeepSpeed(NetworkStrategy):
     # ---- shards of parameters, and full tensors
 
     def local_shard(self, parameter: nn.Parameter) -> Tensor:
-        """Returns this rank's shard of a parameter under stage 3: flat, without the padding, which DeepSpeed leaves
-        uninitialized.
+        """Returns this rank's flat shard of a parameter under stage 3.
+
+        The padding at the end of the shard is removed, because DeepSpeed does not initialize it.
         """
         padded = zero3_shard(parameter)
         return padded[: max(zero3_shape(parameter).numel() - self.global_rank * padded.numel(), 0)]
 
     def shard(self, full: Tensor, parameter: nn.Parameter) -> Tensor:
-        """Returns this rank's shard of a full tensor of a parameter's shape under stage 3."""
+        """Returns this rank's shard of a full tensor that has the parameter's shape, under stage 3."""
         size = zero3_shard(parameter).numel()
         return full.flatten()[self.global_rank * size :][:size].clone()
 
     def unshard(self, shard: Tensor, parameter: nn.Parameter) -> Tensor:
-        """Returns the full tensor of all ranks' shards under stage 3; every rank must call it."""
-        own = with_padding(shard, parameter)
-        gathered = own.new_empty(own.numel() * self.world_size)
-        dist.all_gather_into_tensor(gathered, own.contiguous())
+        """Gathers the full tensor from the shards of all ranks, under stage 3. Every rank must call this method."""
+        padded = with_padding(shard, parameter)
+        gathered = padded.new_empty(padded.numel() * self.world_size)
+        dist.all_gather_into_tensor(gathered, padded.contiguous())
         shape = zero3_shape(parameter)
         return gathered[: shape.numel()].view(shape)
 
     def free(self, parameter: nn.Parameter) -> None:
-        """Frees the full tensor of a parameter whose shard has been changed, if it is gathered."""
+        """Frees a parameter's full tensor, if it is gathered, after the shard has changed."""
         if parameter.shape == zero3_shape(parameter):
             zero3_free(parameter)
 
     def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
-        """Returns the full tensors of a module, on the CPU; every rank must call it."""
+        """Returns the network's state dict with full tensors on the CPU. Every rank must call this method."""
         return {name: value.cpu() for name, value in self._gathered(network, Tensor.cpu).items()}
 
     def _gathered(self, module: nn.Module, saved: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-        """Returns a module's state with what `saved` makes of the full tensors of sharded parameters, one by one."""
+        """Returns a module's state dict, in which sharded parameters are gathered one by one.
+
+        Args:
+            module: module.
+            saved: function that converts each full tensor before the next tensor is gathered.
+        """
         state = module.state_dict()
         sharded = {id(p) for network in self.networks.values() for p in network.parameters} if self.is_sharded else ()
-        full: dict[int, Tensor] = {}  # a tied parameter is gathered once
+        full: dict[int, Tensor] = {}  # by id, so that a tied parameter is gathered only once
         for name, parameter in module.named_parameters(remove_duplicate=False):
             if id(parameter) in sharded and name in state:
                 if id(parameter) not in full:
@@ -389,28 +408,28 @@ class NetworkDeepSpeed(NetworkStrategy):
         return self._gathered(self.lightning_module, self._saved)
 
     def _saved(self, full: Tensor) -> Tensor:
-        """Returns what this rank saves of a full tensor: its shard with `sharded_checkpoints`, else all, on the CPU."""
+        """Returns the value to save: this rank's shard with `sharded_checkpoints`, else the full tensor on the CPU."""
         if not self.sharded_checkpoints:
             return full.cpu()
         return distribute_tensor(full.to(self.root_device), self._mesh, [Shard(0)], src_data_rank=None)
 
 
 class _EnginePrecision(Precision):
-    """Lightning's float32; what it would clip is not what an engine steps with."""
+    """Lightning's float32 precision plugin without gradient clipping, because the engine clips gradients itself."""
 
     def clip_gradients(self, *args: Any, **kwargs: Any) -> None:
         raise RefusedInput(
-            "self.clip_gradients has no effect under DeepSpeed, whose engine clips the gradients that it steps with:"
-            ' use NetworkDeepSpeed(config={"gradient_clipping": VALUE}).'
+            "self.clip_gradients has no effect under DeepSpeed, because the engine itself clips the gradients that it"
+            ' stores: use NetworkDeepSpeed(config={"gradient_clipping": VALUE}).'
         )
 
 
 class _EngineMixedPrecision(_EnginePrecision, MixedPrecision):
-    """Lightning's autocast."""
+    """Lightning's autocast plugin without gradient clipping."""
 
 
 class _Pieces(nn.Module):
-    """A container of a network's submodules and single parameters, which are computed with one by one."""
+    """Container for a network's submodules and single parameters. The training step calls the submodules directly."""
 
     def __init__(self, network: OptimizedNetwork) -> None:
         super().__init__()
@@ -420,11 +439,11 @@ class _Pieces(nn.Module):
             self.register_parameter(str(index), parameter)
 
     def forward(self) -> None:
-        """Computes nothing."""
+        """Does nothing."""
 
 
 def import_deepspeed(device: str) -> Any:
-    """Imports DeepSpeed and sets its device before its automatic detection."""
+    """Imports DeepSpeed and returns it. The device is set first, so that DeepSpeed does not detect it."""
     if device == "cpu":
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     import_extra("deepspeed.ops", "deepspeed")
@@ -438,6 +457,6 @@ def import_deepspeed(device: str) -> Any:
 
 def _freed(networks: str) -> str:
     return (
-        f"ZeRO stage 3 frees the weights of {networks} before its gradient penalty is differentiated again: use"
+        f"ZeRO stage 3 frees the weights of {networks} before the gradient penalty is differentiated again: use"
         " NetworkDeepSpeed(stage=2), or NetworkFSDP."
     )

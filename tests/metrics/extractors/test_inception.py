@@ -88,6 +88,8 @@ def test_the_protocol_s_sha256_is_the_file_s(weights, extractor):
 def test_a_missing_file_says_what_to_fetch_and_where_to_put_it(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
     place = tmp_path / "hub/checkpoints/weights-inception-2015-12-05-6726825d.pth"
-    with pytest.raises(RefusedInput, match=r"fetch https://github.com/toshas/torch-fidelity/\S+6726825d.pth") as caught:
+    with pytest.raises(
+        RefusedInput, match=r"download https://github.com/toshas/torch-fidelity/\S+6726825d.pth"
+    ) as caught:
         InceptionExtractor()
-    assert f"put it at {place}" in str(caught.value)
+    assert f" to {place}" in str(caught.value)

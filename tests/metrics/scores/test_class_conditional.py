@@ -128,8 +128,8 @@ def test_classes_that_do_not_fit_the_images_are_refused(make):
     for labels, sentence in {
         None: "expected the classes of 3 images, received none",
         (0, 1): "expected the classes of 3 images, received 2",
-        (-1, 0, 1): "labels are -1 to 1, expected 0 to 3",
-        (0, 1, 4): "labels are 0 to 4, expected 0 to 3",
+        (-1, 0, 1): "labels range from -1 to 1, expected 0 to 3",
+        (0, 1, 4): "labels range from 0 to 4, expected 0 to 3",
     }.items():
         with pytest.raises(RefusedInput, match=sentence):
             score.update(rows(3), labels=None if labels is None else torch.tensor(labels))

@@ -56,7 +56,7 @@ def test_a_mode_is_covered_by_the_least_number_of_samples_or_more(min_samples, c
 def test_an_index_that_is_no_mode_is_refused():
     metric = ModeCoverage(3)
     for index in (-2, 3):
-        with pytest.raises(RefusedInput, match=r"expected -1 \(outside all modes\) to 2"):
+        with pytest.raises(RefusedInput, match=r"expected -1 \(outside of all modes\) to 2"):
             metric.update(torch.tensor([0, index]))
     for numbers in ({"num_modes": 0}, {"num_modes": 3, "min_samples": 0}):  # every mode would count as covered
         with pytest.raises(RefusedInput, match="=0 must be at least 1"):

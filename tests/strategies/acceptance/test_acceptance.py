@@ -24,7 +24,7 @@ from .cells import (
 
 GUIDE = Path(__file__).parents[3] / "docs/guides/which_strategy.md"
 COLUMNS = [*STRATEGIES, HYBRID]
-FREED = "ZeRO stage 3 frees the weights of {} before its gradient penalty"
+FREED = "ZeRO stage 3 frees the weights of {} before the gradient penalty"
 REFUSED = {
     Cell("WGANGP", "deepspeed stage=3"): FREED.format("critic"),
     Cell("Autoencoder", "deepspeed stage=3"): FREED.format("decoder"),
@@ -69,7 +69,7 @@ def written():
 def check(outcome, cell):
     sentence = REFUSED.get(Cell(cell.example, cell.strategy))
     if cell.example == "WGANGP" and "fsdp" in cell.strategy and cell.accumulate > 1:
-        sentence = "a backward of generator inside block_backward_sync reaches critic, which requires gradients"
+        sentence = "a backward pass of generator inside block_backward_sync reaches critic, which requires gradients"
     if cell in written():
         assert written()[cell].startswith("refused" if sentence else "✓")
     if sentence is None:
