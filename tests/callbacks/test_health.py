@@ -73,7 +73,7 @@ LEFT_OUT = {"distance": None, "change": None, "twins": None}
 
 
 def test_looks_without_a_distance_tell_nothing_that_needs_one():
-    sentence = "no distance to the real images, since a batch has no two different ones"
+    sentence = "no distance to the real images, because the batch has no two different real images"
     assert verdict(looks(accuracy={"discriminator": 1.0}, **LEFT_OUT), PATIENCE) == ("learning", sentence)
     assert verdict(looks(3, **LEFT_OUT), PATIENCE) == ("learning", f"{sentence}, too early to say more")
     assert verdict(looks(copies=0.5, **LEFT_OUT), PATIENCE)[0] == "memorizing"
