@@ -73,8 +73,8 @@ evaluate checkpoint=run metrics.num_samples=9 | 'metrics.num_samples'; it is a k
 evaluate checkpoint=run metrics=digits output=empty | output=empty is a folder
 bench gans=[dcgna] | did you mean 'dcgan'?
 compare list.json nowhere.json | list.json is not an evaluation
-pack data=digits | Digits generates its images, there is nothing to pack.
-plan | data.root is required: the folder of the pictures
+pack data=digits | Digits generates its images, so there is nothing to pack.
+plan | data.root is required: set it to the folder of the images
 plan data.root=empty minutes=-1 | minutes=-1.0 must be greater than 0
 plan data.root=empty | empty contains no images
 plan data.root=empty output=plan.yaml | an experiment is a YAML file in a folder named experiment
