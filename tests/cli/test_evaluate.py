@@ -151,7 +151,7 @@ def test_refusals(tmp_path, checkpoint):
     for arguments, sentence in [
         ({}, "checkpoint=PATH or fake=FOLDER"),
         ({"fake": real, "checkpoint": checkpoint[1]}, "one of them"),
-        ({"fake": real, "real": real}, "nothing says the metrics"),
+        ({"fake": real, "real": real}, "metrics= is not set"),
         ({"fake": real, "real": real, "metrics": only_kid}, "no score can be measured: kid: 12 images are too few"),
     ]:
         with pytest.raises(RefusedInput, match=sentence):
@@ -170,7 +170,7 @@ def test_a_checkpoint_s_configuration_calls_no_class_that_is_not_registered(chec
     ]:
         content["lit_gans"]["config"] = {"metrics": hostile}
         torch.save(content, tmp_path / "hostile.ckpt")
-        with pytest.raises(RefusedInput, match=r"metrics name the class subprocess\.Popen, which is not registered"):
+        with pytest.raises(RefusedInput, match=r"metrics use the class subprocess\.Popen, which is not registered"):
             evaluate(checkpoint=str(tmp_path / "hostile.ckpt"), device="cpu")
     assert not touched.exists()
 
