@@ -58,8 +58,8 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         save_top_k: number of best checkpoints to keep.
 
     Raises:
-        RefusedInput: If a number is out of range, if nothing logs the metric, if another training is writing to the
-            folder, or if the folder contains checkpoints of another run from which the training does not resume.
+        RefusedInput: If a number is out of range, if nothing logs the metric, or if another training is writing to the
+            folder. Also raised if the folder contains checkpoints of another run, unless the training resumes from one.
     """
 
     conflict = "write last.ckpt and best.ckpt (Lightning's ModelCheckpoint keeps the best by a second metric)"
@@ -304,9 +304,9 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
     def _keep_last(self, trainer: Trainer) -> None:
         """Links `last.ckpt` to its numbered name, and removes numbered checkpoints that `keep_last` does not keep.
 
-        Both names are hard links to the same bytes. The names in the folder alone determine which checkpoints are
-        removed, so a resumed run also removes what a killed run left behind. Checkpoints of higher iterations stay,
-        since they belong to another training that started from a previous checkpoint.
+        Both names are hard links to the same bytes. Which checkpoints are removed depends only on the names in the
+        folder, so a resumed run also removes checkpoints that a killed run left behind. Checkpoints of higher
+        iterations stay, since they belong to another training that started from a previous checkpoint.
         """
         folder, step = self.folder(trainer), trainer.global_step
         if self.keep_last > 1 or self._is_permanent(step):

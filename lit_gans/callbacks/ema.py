@@ -24,8 +24,8 @@ class EMA(GenerativeCallback):
     Args:
         decay: decay rate per generator iteration, in [0, 1). At iteration t, the decay rate is at most
             (1 + t) / (10 + t), so that the average quickly forgets the initial weights.
-        half_life: number of real images, over all ranks, after which the contribution of a weight to the average has
-            halved (Karras et al. 2020); may be a schedule; null uses `decay`.
+        half_life: number of real images, over all ranks, after which old weights contribute half as much to the average
+            (Karras et al. 2020). Can be a schedule. null uses `decay`.
 
     Raises:
         RefusedInput: If `decay` is outside [0, 1), or if `half_life` is negative.

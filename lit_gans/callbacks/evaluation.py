@@ -94,7 +94,7 @@ class Measurement(GenerativeCallback):
     # ---- methods that subclasses implement
 
     def begin(self, trainer: Trainer, module: AdversarialModule) -> None:
-        """Called before the first measurement of a training, to prepare what all measurements share."""
+        """Prepares all measurements of a training. Called before the first measurement."""
 
     def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
         """Returns the measured values by key, computed over all ranks. Every rank calls this method."""
@@ -242,9 +242,10 @@ class Measurement(GenerativeCallback):
         ]
 
     def best_lines(self) -> list[str]:
-        """Returns a line with each best value that is better than the last value and not worse than the untrained one.
+        """Returns a line that lists the best values, or an empty list if there are none to show.
 
-        The list is empty if there is no such value.
+        A best value is shown if it differs from the last value and is not worse than the value of the untrained
+        networks.
         """
         better = []
         for name, (value, step) in self.best.items():
@@ -271,8 +272,8 @@ class GenerativeMetrics(Measurement):
         batch_size: number of images generated and measured at once.
         seed: seed of splits, of subsets, and of the latents, which are the same in every measurement.
         scores: scores by arbitrary names; the value null disables a score. The default null measures the FID and the
-            Inception Score, the class coverage if the extractor predicts classes, and the intra-class FID and the class
-            accuracy for a generator with classes.
+            Inception Score. It also measures the class coverage if the extractor predicts classes, and the intra-class
+            FID and the class accuracy for a generator with classes.
         cache: whether to cache the statistics of the real images in the folder `LIT_GANS_CACHE` for later runs.
 
     Attributes:

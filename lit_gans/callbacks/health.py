@@ -61,9 +61,8 @@ class Look:
 def energy_distance(real: Float[Tensor, "n d"], fake: Float[Tensor, "m d"]) -> Float[Tensor, ""]:
     """Returns the energy distance between real and generated images, divided by the mean distance of two real images.
 
-    The energy distance is twice the mean distance between a real and a generated image, minus the mean distance of two
-    real images, minus the mean distance of two generated images. The result is NaN or infinite if `real` does not
-    contain two different images.
+    The energy distance is 2 E|x - y| - E|x - x'| - E|y - y'|, where x and x' are real images, and y and y' generated
+    images. The result is NaN or infinite if `real` does not contain two different images.
     """
     within = torch.pdist(real).mean()
     return (2 * torch.cdist(real, fake).mean() - within - torch.pdist(fake).mean()) / within
@@ -88,10 +87,10 @@ def twins(
 def copied(samples: Float[Tensor, "n d"], real: Float[Tensor, "m d"]) -> float:
     """Returns the share of samples that are copies of real images.
 
-    A sample is a copy if its distance to the nearest real image is less than half of the distance from that real image
-    to the next real image. Alaa et al. (2022, section 2.2) use the full distance as the threshold, below which about
-    half of the samples of a perfect generator lie. Half the distance is far below the difference between two real
-    images of the same object.
+    A sample is a copy if its distance to the nearest real image is below a threshold. The threshold is half of the
+    distance from that real image to the next real image. Alaa et al. (2022, section 2.2) use the full distance as the
+    threshold, below which about half of the samples of a perfect generator lie. Half the distance is far below the
+    difference between two real images of the same object.
 
     Args:
         samples: generated images.
@@ -145,8 +144,8 @@ def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> t
     best = min(_measured(looks[: -len(recent)]), default=distance)
     if not closer and distance > max(FAR, 2 * best):
         return "diverging", (
-            f"the distance to the real images is {distance:.2f} and does not fall; its minimum was {best:.2f}. Resume"
-            " an earlier checkpoint with a smaller learning rate or a larger r1_gamma."
+            f"the distance to the real images is {distance:.2f} and does not fall; its minimum was {best:.2f}. Try to"
+            " resume an earlier checkpoint with a smaller learning rate or a larger r1_gamma."
         )
     sure = [name for name in last.accuracy if all(look.accuracy[name] > SURE for look in recent)]
     if sure and not closer:

@@ -19,7 +19,7 @@ class Monitor:
     Args:
         name: key of the metric; `auto` uses the first measured FID, if any; None reads no metric.
         mode: whether smaller (`min`) or larger (`max`) values are better; `auto` uses the direction that the
-            measurement declares, and `min` for values without a declared direction, such as losses.
+            measurement declares, or `min` if there is none, as for losses.
     """
 
     def __init__(self, name: str | None, mode: str) -> None:

@@ -150,9 +150,8 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
 class TimeLeft:
     """Estimates the remaining time of a training.
 
-    The estimate assumes that an iteration takes as long as the mean of recent iterations, including sample grids and
-    checkpoints. The recent iterations are those of the current window and of the previous window. A window has at least
-    100 iterations and lasts at least 30 seconds.
+    The estimate uses the mean duration of recent iterations, including sample grids and checkpoints. The mean covers
+    the current window and the previous window. A window has at least 100 iterations and lasts at least 30 seconds.
 
     Measurements are rare and long, and are therefore estimated separately: the remaining number of measurements,
     multiplied by the duration of the callback's last measurement. The first iteration is not counted, because it may

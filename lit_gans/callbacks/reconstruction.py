@@ -26,10 +26,10 @@ from lit_gans.training.module import AdversarialModule
 class ReconstructionMetrics(Measurement):
     """Measures the differences between reconstructions and their input images.
 
-    Uses the images that the data holds out, or the training images if the data holds out none. Logs `metric/psnr`, the
-    peak signal-to-noise ratio in decibels, `metric/ssim`, the structural similarity (Wang et al. 2004), `metric/l1`,
-    the mean absolute difference, and `metric/<perceptual>`, a perceptual distance. All values are means over images.
-    See `Measurement` for the schedule.
+    Uses the held-out images of the data, or the training images if the data has no held-out images. Logs `metric/psnr`
+    (peak signal-to-noise ratio in decibels), `metric/ssim` (structural similarity, Wang et al. 2004), `metric/l1` (mean
+    absolute difference) and `metric/<perceptual>` (perceptual distance). All values are means over images. See
+    `Measurement` for the schedule.
 
     The reconstruction FID is the FID of `metrics=`: for an autoencoder, its generated images are reconstructions of
     training images.

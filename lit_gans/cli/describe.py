@@ -42,10 +42,10 @@ def describe(model: AdversarialModule) -> list[dict[str, Any]]:
         model: model to describe; `data.image_size` and `data.channels` set the size of its images.
 
     Returns:
-        One row per network, with the number of trainable `parameters`, the `multiply_adds` of the forward pass of one
-        image, the memory of the weights in float32 (`weights_mib`), the memory of weights, gradients and Adam's moments
-        (`training_mib`), and the memory of the activations that the backward pass of one image needs
-        (`activations_mib`).
+        One row per network. `parameters` is the number of trainable parameters, and `multiply_adds` is the number of
+        multiply-adds in the forward pass of one image. `weights_mib` is the memory of the weights in float32.
+        `training_mib` also includes gradients and Adam's moments. `activations_mib` is the memory of the activations
+        that the backward pass of one image needs.
     """
     logger.info("counting the operations of %s for one image", type(model).__name__)
     with torch.device("meta"):
@@ -72,7 +72,7 @@ def describe(model: AdversarialModule) -> list[dict[str, Any]]:
 
 
 def _row(name: str, network: nn.Module, forward: Callable[[], Tensor]) -> dict[str, Any]:
-    network.eval()  # batch norm accepts a single image
+    network.eval()  # in evaluation mode, batch norm accepts a single image
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     weights_and_buffers = {tensor.untyped_storage() for tensor in (*network.parameters(), *network.buffers())}
     activations: set[UntypedStorage] = set()

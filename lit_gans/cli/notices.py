@@ -1,4 +1,4 @@
-"""Notices about automatic choices of a command, and about properties of the training that users may not expect.
+"""Notices about automatic choices of a command, and about properties of the training that might surprise users.
 
 The notices are logged when the training begins. A run that fails before that prints only its error message.
 """

@@ -42,7 +42,7 @@ class Run:
         overrides: overrides on the command line of the run.
         values: measured values by name.
         folder: folder of the run.
-        samples: path of the last sample grid. The file may not exist.
+        samples: path of the last sample grid. The file might not exist.
         is_finished: whether the run ended normally; False if it diverged or was stopped.
     """
 

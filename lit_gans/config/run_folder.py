@@ -64,7 +64,7 @@ def data_origins(data: dict[str, Any]) -> list[str]:
     values = {name: data[name] for name in signature if name != "_target_" and data.get(name, MISSING) != MISSING}
     required = [str(value) for name, value in values.items() if signature[name] == MISSING]
     changed = [
-        # the folder may not exist before the data is downloaded
+        # made absolute even if the folder does not exist yet, since the data may be downloaded later
         os.path.abspath(value) if name == "root" and "://" not in value else f"{name}={value}"
         for name, value in values.items()
         if isinstance(value, str) and value != signature[name] != MISSING and name not in _PROCESSING
@@ -206,8 +206,8 @@ def _next_version(parent: Path) -> Path:
     """Creates and returns the folder with the next free version number.
 
     The folder is created atomically, so that concurrent runs get different folders. Processes that srun starts cannot
-    agree on a free number, so they use the number of their SLURM job, followed by the number of the job step if it is
-    not the first step.
+    agree on a free number, so they use the number of their SLURM job. If their job step is not the first, the number of
+    the step is appended.
     """
     job = _shared_slurm_job()
     if job:
@@ -224,9 +224,10 @@ def _next_version(parent: Path) -> Path:
 
 
 def _shared_slurm_job() -> str | None:
-    """Returns the number of the SLURM job if srun started this process together with others, otherwise None.
+    """Returns the number of the SLURM job if srun started this process as one of several, otherwise None.
 
-    Returns None in interactive shells, whose runs are independent. Like Lightning, recognizes them by the job name.
+    Returns None in interactive shells, because their runs are independent. Interactive shells are recognized by the job
+    name, as in Lightning.
     """
     variable = os.environ.get
     is_single = int(variable("SLURM_NTASKS", "1")) == 1 or variable("SLURM_JOB_NAME") in ("bash", "interactive")

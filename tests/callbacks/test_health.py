@@ -86,7 +86,7 @@ def test_looks_without_a_distance_do_not_hide_what_the_others_tell(kind):
     assert verdict(broken, PATIENCE)[0] == kind
     assert verdict([*looks(10, **LEFT_OUT), *then(0.02, 0.4)[10:]], PATIENCE)[0] == "stalled", "it was never closer"
     kind, why = verdict([replace(looks()[0], **LEFT_OUT), *looks()[1:]], PATIENCE)
-    assert (kind, why.split(", ")[1][:13]) == ("learning", "at first 0.02")
+    assert (kind, why.split(", ")[1][:14]) == ("learning", "initially 0.02")
 
 
 def then(before, after):
@@ -100,7 +100,7 @@ def then(before, after):
 def test_samples_that_leave_the_real_images_diverge():
     kind, why = verdict(then(0.02, 0.4), PATIENCE)
     assert kind == "diverging"
-    assert why.startswith("the distance to the real images is 0.40 and does not fall; it was 0.02 at best.")
+    assert why.startswith("the distance to the real images is 0.40 and does not fall; its minimum was 0.02.")
     assert verdict(then(0.02, 0.8)[:-7], PATIENCE)[0] == "learning", "for less than half of the patience"
     assert verdict(then(0.02, 0.29), PATIENCE)[0] == "learning", "not far"
     assert verdict(then(0.3, 0.61), PATIENCE)[0] == "diverging"
