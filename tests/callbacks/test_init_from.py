@@ -21,7 +21,7 @@ def test_a_new_run_begins_with_the_trained_networks_and_nothing_else(tiny_gan, r
     assert trainer.global_step == 1
     for other, why in (
         (tiny_gan(generator_width=8), r"the checkpoint fits only \d% of the generator"),
-        (tiny_gan("sngan", network="resnet"), r"fits only 0% of the generator \(of a DCGAN, this is a SNGAN\): choose the same"),
+        (tiny_gan("sngan", network="resnet"), r"0% of the generator \(of a DCGAN, this is a SNGAN\): choose the same"),
     ):
         with pytest.raises(RefusedInput, match=why):
             fit(other, random_images(), max_steps=1, callbacks=[InitFrom(path)])
