@@ -150,7 +150,7 @@ def test_refusals(tmp_path, checkpoint):
     only_kid = GenerativeMetrics(DigitsExtractor(), scores={"kid": KernelInceptionDistance(subset_size=20)})
     for arguments, sentence in [
         ({}, "checkpoint=PATH or fake=FOLDER"),
-        ({"fake": real, "checkpoint": checkpoint[1]}, "one of them"),
+        ({"fake": real, "checkpoint": checkpoint[1]}, "either checkpoint=PATH or fake=FOLDER"),
         ({"fake": real, "real": real}, "metrics= is not set"),
         ({"fake": real, "real": real, "metrics": only_kid}, "no score can be measured: kid: 12 images are too few"),
     ]:
@@ -328,7 +328,7 @@ def test_refuses_what_does_not_compare_and_says_why(measured, files, field, valu
 
 
 def test_two_files_are_compared(refused):
-    assert "two files of lit-gans evaluate, not 1" in refused("compare", "a.json")
+    assert "needs two files of lit-gans evaluate, A.json B.json, and got 1" in refused("compare", "a.json")
 
 
 SCORE = """
