@@ -29,7 +29,7 @@ def directions(
     output: str | None = None,
     fps: int = 24,
 ) -> Path:
-    """Writes an image or a video in which one latent moves along directions, and the directions themselves.
+    """Writes an image or a video in which one latent moves along directions, and a file with the directions.
 
     Every row of the image shows one direction. A video shows all directions at once. The directions are found without
     labels (Shen and Zhou 2021) and sorted by how much they change the image, largest change first.
