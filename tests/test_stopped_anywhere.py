@@ -137,7 +137,7 @@ def test_a_job_that_cannot_be_queued_again_has_its_checkpoint_and_a_warning(slur
     monkeypatch.setenv("SCONTROL_CODE", "1")
     train(tmp_path / "run", "gan", 0, "mid-epoch", 4, Signal(signal.SIGUSR1))
     assert torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"] == 5
-    assert "job 4711 could not be queued again" in caplog.text
+    assert "job 4711 could not be requeued" in caplog.text
 
 
 def test_without_slurm_the_signal_is_left_alone(tiny_gan, random_images, fit):

@@ -1,4 +1,4 @@
-"""The last and the best checkpoints, written only at iteration boundaries, also when the run is interrupted."""
+"""Callback that saves the last and the best checkpoints, always at the end of an iteration."""
 
 from __future__ import annotations
 
@@ -24,39 +24,42 @@ from lit_gans.common.errors import FailedWrite, RefusedInput, refuse_below, refu
 from lit_gans.common.folder_lock import locked
 from lit_gans.training.callback import GenerativeCallback, callbacks_of, continues_run, is_last_iteration
 
-_WRITES = ("last", "step-*", "best", "best-*")  # names of checkpoints
-_EXCHANGE_SECONDS = 1.0  # of training between two exchanges over the ranks, about
+_WRITES = ("last", "step-*", "best", "best-*")  # patterns of the names of checkpoints
+_EXCHANGE_SECONDS = 1.0  # approximate training time between two exchanges of the ranks, in seconds
 
 Item = TypeVar("Item")
 
 
 class Checkpoint(GenerativeCallback, LightningCheckpoint):
-    """Writes `checkpoints/last.ckpt` and `checkpoints/best.ckpt` under the run folder.
+    """Saves `checkpoints/last.ckpt` and `checkpoints/best.ckpt` in the run folder.
 
-    Lightning's `ModelCheckpoint` counts every optimizer step under manual optimization and warns at each save; this
-    callback counts generator iterations. On Ctrl-C or SIGTERM, the current iteration finishes, `last.ckpt` is written
-    and the training stops; a measurement ends without values, within one of its batches, and is made when the training
-    is resumed. That of the last iteration is made to its end. A second signal stops the process immediately. Several
-    ranks stop at the same iteration, about a second after a signal to any of them. On the signal that SLURM's
-    environment has for it, by default SIGUSR1, the job is then queued again.
+    This callback counts generator iterations. Lightning's `ModelCheckpoint` counts every optimizer step under manual
+    optimization and warns at every save.
 
-    Earlier ones are kept as `step-00000500.ckpt` and `best-00000500.ckpt`, numbered by iteration. Those of the
-    last checkpoint are hard links where the file system has them.
+    On Ctrl-C or SIGTERM, the current iteration finishes, `last.ckpt` is saved, and the training stops. A running
+    measurement is interrupted after its current batch and repeated after resuming. The measurement at the last
+    iteration is never interrupted. A second signal stops the process immediately. All ranks stop at the same iteration,
+    about one second after any rank received the signal. If the signal is SLURM's requeue signal, SIGUSR1 by default,
+    the job is then requeued.
+
+    Previous checkpoints are kept as `step-00000500.ckpt` and `best-00000500.ckpt`, where the number is the iteration.
+    `step-*.ckpt` of the last iteration is a hard link to `last.ckpt` if the file system supports hard links.
 
     Args:
-        every_n_train_steps: number of generator iterations between two writes of the last checkpoint.
-        monitor: key of the metric that selects the best checkpoint; `auto` uses the FID if it is measured, null writes
-            no best checkpoint. Its value at iteration 0, of untrained networks, does not count.
+        every_n_train_steps: number of generator iterations between two saves of the last checkpoint.
+        monitor: key of the metric that selects the best checkpoint; `auto` uses the FID if it is measured, null saves
+            no best checkpoint. The value of the untrained networks at iteration 0 does not count.
         mode: whether smaller (`min`) or larger (`max`) values are better; `auto` uses the direction of the metric.
-        train_time_interval: number of seconds after which the last checkpoint is also written, at the next iteration
-            boundary; null writes by iterations alone.
-        keep_last: number of the last checkpoints to keep.
-        keep_every_n_train_steps: keeps the checkpoint of every n-th generator iteration permanently; null keeps none.
-        save_top_k: number of the best checkpoints to keep.
+        train_time_interval: maximum time between two saves of the last checkpoint, in seconds. The checkpoint is saved
+            at the end of the current iteration. null saves only every `every_n_train_steps` iterations.
+        keep_last: number of most recent checkpoints to keep.
+        keep_every_n_train_steps: number n; the checkpoint of every n-th generator iteration is kept permanently; null
+            keeps none.
+        save_top_k: number of best checkpoints to keep.
 
     Raises:
-        RefusedInput: a number is out of range, nothing logs the metric, another training writes to the folder, or the
-            folder has checkpoints of another run, from which the training does not resume.
+        RefusedInput: If a number is out of range, if nothing logs the metric, or if another training is writing to the
+            folder. Also raised if the folder contains checkpoints of another run, unless the training resumes from one.
     """
 
     conflict = "write last.ckpt and best.ckpt (Lightning's ModelCheckpoint keeps the best by a second metric)"
@@ -78,17 +81,18 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         self.reads_logged = self._monitor.reads_logged
         self.train_time_interval, self.save_top_k = train_time_interval, save_top_k
         self.keep_last, self.keep_every_n_train_steps = keep_last, keep_every_n_train_steps
-        self._top: dict[int, float] = {}  # values of the best checkpoints by iteration, the best first
-        self.untrained_value: float | None = None  # of the monitor at iteration 0
-        self._saved_at = 0.0  # seconds of the clock
-        self._wrote = False  # whether this process has written a checkpoint
+        self._top: dict[int, float] = {}  # values of the best checkpoints by iteration, best first
+        self.untrained_value: float | None = None  # value of the monitored metric at iteration 0
+        self._saved_at = 0.0  # time of the last save, from `monotonic`
+        self._has_saved = False  # whether this process has saved a checkpoint
         self._signals, self._lock = StopSignals(), ExitStack()
         self._requeue_signal: int | None = None
-        self._exchange_at = self._iterations = 1  # of the next exchange over the ranks, and since the last one
-        self._exchanged_at = 0.0  # seconds of the clock
+        self._exchange_at = 1  # iteration of the next exchange of the ranks
+        self._exchange_interval = 1  # number of iterations from the last exchange to the next one
+        self._exchanged_at = 0.0  # time of the last exchange, from `monotonic`
         self._measured_at = -1  # iteration of the last measurement of this process
-        self._last_at = -1  # iteration of the last checkpoint with all measured values
-        self.stopped_by_signal = False  # whether a signal stopped the training early, the same on every rank
+        self._last_at = -1  # iteration of the last saved checkpoint, or -1 if a measurement came after it
+        self.stopped_by_signal = False  # whether a signal stopped the training early; equal on all ranks
 
     @staticmethod
     def folder(trainer: Trainer) -> Path:
@@ -97,17 +101,17 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
 
     @property
     def best_step(self) -> int:
-        """Iteration of the best checkpoint, or 0."""
+        """Iteration of the best checkpoint, or 0 if there is none."""
         return next(iter(self._top), 0)
 
     @property
     def best_value(self) -> float | None:
-        """Value of the best checkpoint, or None."""
+        """Value of the best checkpoint, or None if there is none."""
         return self._top.get(self.best_step)
 
     @property
     def received_signal(self) -> int | None:
-        """Number of the signal that ended the training, or None."""
+        """Number of the signal that stopped the training, or None."""
         return self._signals.received
 
     def monitored(self, trainer: Trainer) -> tuple[str, str] | None:
@@ -115,7 +119,10 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         return self._monitor.monitored(trainer)
 
     def describe_best(self, trainer: Trainer) -> str | None:
-        """Returns the best value and its iteration in words, or None; says if untrained networks had a better one."""
+        """Returns a phrase with the best value and its iteration, or None if there is no best checkpoint.
+
+        The phrase includes the value of the untrained networks if it is at least as good.
+        """
         if self.best_value is None:
             return None
         text = f"{self.best_value:.2f} at iteration {self.best_step}, the best of the trained networks"
@@ -133,7 +140,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._top, self.untrained_value = dict(state_dict["top"]), state_dict["untrained_value"]
 
-    # ---- the start and the end of a training
+    # ---- start of a training
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
@@ -141,33 +148,33 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
                 self._lock.enter_context(locked(Path(trainer.default_root_dir)))
             self._measured_at, self._requeue_signal = -1, requeue_signal(trainer)
             self.stopped_by_signal = False
-            if trainer.global_step == 0 and self._wrote:  # a new training with the callback of an earlier one
-                self._top, self.untrained_value, self._wrote = {}, None, False
+            if trainer.global_step == 0 and self._has_saved:  # this callback was used in a previous training
+                self._top, self.untrained_value, self._has_saved = {}, None, False
             requeues = () if self._requeue_signal is None else (self._requeue_signal,)
             self._signals.start(signal.SIGINT, signal.SIGTERM, *requeues, says=trainer.is_global_zero)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._monitor.refuse_unmeasured(trainer)  # every callback knows by now what it measures
-        if not trainer.strategy.restore_checkpoint_after_setup:  # else Lightning has not read the checkpoint yet
+        self._monitor.refuse_unmeasured(trainer)  # not in `setup`, where callbacks set their `directions`
+        if not trainer.strategy.restore_checkpoint_after_setup:  # otherwise Lightning loads the checkpoint later
             refuse_other_run(trainer)
 
-    # ---- a measurement
+    # ---- measurements
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:
-        self._signals.again()  # before that of iteration 0, Lightning has replaced them
+        self._signals.again()  # before the first measurement, Lightning has replaced the handlers
         self._signals.share(trainer)
 
     def on_measure_end(self, trainer: Trainer) -> None:
         self._measured_at, self._last_at = trainer.global_step, -1
 
     def until_stopped(self, trainer: Trainer, batches: Iterable[Item]) -> Iterator[Item]:
-        """Yields batches of a measurement until a signal has come to any rank; in the last iteration, all batches:
-        nothing is left to be resumed then, which would make the measurement.
+        """Yields the batches of a measurement until any rank has received a signal.
 
-        Every rank must take its batches to the end, however many they are: there, the ranks agree.
+        At the last iteration, all batches are yielded, because no resumed training would repeat the measurement. Every
+        rank must exhaust its iterator, since the ranks synchronize at its end. Their numbers of batches may differ.
 
         Raises:
-            Abandoned: a signal came, on every rank alike.
+            Abandoned: If a signal was received. All ranks raise it.
         """
         if is_last_iteration(trainer):
             yield from batches
@@ -180,13 +187,13 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
             number = torch.tensor(self.received_signal or 0, device=trainer.strategy.root_device)
             self._signals.received = int(trainer.strategy.reduce(number, reduce_op="max")) or None
         if self.received_signal is not None:
-            self._exchange_at = trainer.global_step  # the ranks stop at the end of this iteration
+            self._exchange_at = trainer.global_step  # makes the ranks stop at the end of this iteration
             raise Abandoned
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._signals.again()
         self._saved_at = self._exchanged_at = monotonic()
-        self._exchange_at, self._iterations = trainer.global_step + 1, 1
+        self._exchange_at, self._exchange_interval = trainer.global_step + 1, 1
         self._last_at = trainer.global_step
         refuse_other_run(trainer)
         if not continues_run(trainer):
@@ -197,12 +204,13 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         value = self._monitor.value(trainer)
         if trainer.global_step == 0:
             self.untrained_value = value
-        elif value is not None and self._measured_at == trainer.global_step:  # what a signal had ended
-            self._write_best(trainer, value)
+        elif value is not None and self._measured_at == trainer.global_step:  # repeated after an interruption
+            self._save_best(trainer, value)
         if trainer.is_global_zero:
             sweep(self.folder(trainer), "*.ckpt")
             resumed, last = trainer.ckpt_path, self.folder(trainer) / "last.ckpt"
-            if resumed and Path(resumed).absolute() == last.absolute():  # a kill may have come before it was kept
+            # the process may have been killed after it saved last.ckpt and before it linked step-*.ckpt
+            if resumed and Path(resumed).absolute() == last.absolute():
                 self._keep_last(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
@@ -212,141 +220,144 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._signals.end()
         self._lock.close()
-        asked = self.received_signal is not None and self.received_signal == self._requeue_signal
-        if asked and trainer.is_global_zero:  # as late as possible: SLURM then ends the job
+        requeues = self.received_signal is not None and self.received_signal == self._requeue_signal
+        if requeues and trainer.is_global_zero:  # as late as possible, because SLURM then ends this job
             requeue_job()
 
-    # ---- an iteration
+    # ---- iterations
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        stops, late = self._stops_or_is_late(trainer)
+        stops, is_save_due = self._agree_on_stop_and_save(trainer)
         if stops:
             self.stopped_by_signal = not is_last_iteration(trainer)
             trainer.should_stop = True
         self._monitor.refuse_unlogged(trainer)
         step = trainer.global_step
-        # what callbacks measure changes in measurements alone, and Lightning collects all values at each look at one
+        # reading `trainer.callback_metrics` is slow, and measured values change only in a measurement
         value = self._monitor.new(trainer) if self.reads_logged or self._measured_at == step else None
         if value is not None:
-            self._write_best(trainer, value)
-        if late or step % self.every_n_train_steps == 0 or self._is_permanent(step) or is_last_iteration(trainer):
-            self._write_last(trainer)
+            self._save_best(trainer, value)
+        is_due = is_save_due or step % self.every_n_train_steps == 0
+        if is_due or self._is_permanent(step) or is_last_iteration(trainer):
+            self._save_last(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Saves the last iteration if it was not known as the last one, or if it was measured since it was saved."""
+        """Saves the last iteration if it has not been saved, or if a measurement came after the save."""
         if self._last_at == trainer.global_step:
             return
         value = self._monitor.new(trainer) if self._measured_at == trainer.global_step else None
         if value is not None:
-            self._write_best(trainer, value)
-        self._write_last(trainer)
+            self._save_best(trainer, value)
+        self._save_last(trainer)
 
-    def _stops_or_is_late(self, trainer: Trainer) -> tuple[bool, bool]:
-        """Returns whether a signal stops the training, and whether the time since the last save is up by the clock of
-        rank 0: the same values on every rank, so that all ranks stop and save at the same iteration.
+    def _agree_on_stop_and_save(self, trainer: Trainer) -> tuple[bool, bool]:
+        """Returns whether a signal stops the training, and whether `train_time_interval` has elapsed on rank 0.
 
-        An exchange waits for the device. Ranks therefore exchange only about once a second, at iterations that they
-        agree on in the exchange before, and in the last iteration.
+        Both values are equal on all ranks, so that all ranks stop and save at the same iteration. An exchange
+        synchronizes with the device. The ranks therefore exchange values only about once a second and at the last
+        iteration. At every exchange, they agree on the iteration of the next exchange.
         """
         now, step = monotonic(), trainer.global_step
-        late = self.train_time_interval is not None and now - self._saved_at >= self.train_time_interval
+        is_save_due = self.train_time_interval is not None and now - self._saved_at >= self.train_time_interval
         if trainer.world_size == 1:
-            return self.received_signal is not None, late
+            return self.received_signal is not None, is_save_due
         if step < self._exchange_at and not is_last_iteration(trainer):
             return False, False
-        in_time = int(self._iterations * _EXCHANGE_SECONDS / max(now - self._exchanged_at, 1e-9))
-        iterations = max(1, min(in_time, 2 * self._iterations))  # a few fast ones say little about the next ones
-        own = [self.received_signal or 0, int(late and trainer.is_global_zero), -iterations]
-        values = trainer.strategy.reduce(torch.tensor(own, device=trainer.strategy.root_device), reduce_op="max")
-        number, is_late, negative = values.tolist()
-        self._exchanged_at, self._iterations = now, -negative
-        self._exchange_at = step + self._iterations
+        interval = int(self._exchange_interval * _EXCHANGE_SECONDS / max(now - self._exchanged_at, 1e-9))
+        # the interval at most doubles, because a few fast iterations predict the next ones poorly
+        interval = max(1, min(interval, 2 * self._exchange_interval))
+        # the maximum of the negative intervals is the smallest interval of any rank, negated
+        local = [self.received_signal or 0, int(is_save_due and trainer.is_global_zero), -interval]
+        values = trainer.strategy.reduce(torch.tensor(local, device=trainer.strategy.root_device), reduce_op="max")
+        number, is_save_due, negative = values.tolist()
+        self._exchanged_at, self._exchange_interval = now, -negative
+        self._exchange_at = step + self._exchange_interval
         self._signals.received = number or None
-        return bool(number), bool(is_late)
+        return bool(number), bool(is_save_due)
 
     def _is_permanent(self, step: int) -> bool:
         return self.keep_every_n_train_steps is not None and step % self.keep_every_n_train_steps == 0
 
-    # ---- writing
+    # ---- saving
 
-    def _write_best(self, trainer: Trainer, value: float) -> None:
-        """Writes a checkpoint whose value is among the best that are kept, and removes the one that is no longer."""
+    def _save_best(self, trainer: Trainer, value: float) -> None:
+        """Saves a checkpoint if its value is among the `save_top_k` best, and removes the displaced checkpoint."""
         folder, step = self.folder(trainer), trainer.global_step
         values = self._top | {step: value}
-        ranked = sorted(values, key=lambda each: (self._monitor.rank(trainer, values[each]), each))
-        self._top = {each: values[each] for each in ranked[: self.save_top_k]}
-        name = numbered(folder, "best", step)
+        ranked = sorted(values, key=lambda iteration: (self._monitor.rank(trainer, values[iteration]), iteration))
+        self._top = {iteration: values[iteration] for iteration in ranked[: self.save_top_k]}
+        path = numbered(folder, "best", step)
         if step in self._top:
-            self._write(trainer, "best" if step == self.best_step else name.stem)
+            self._save(trainer, "best" if step == self.best_step else path.stem)
         if trainer.is_global_zero:
             if step == self.best_step and self.save_top_k > 1:
-                duplicate(folder / "best.ckpt", name)
-            for each in ranked[self.save_top_k :]:
-                remove(numbered(folder, "best", each))
+                duplicate(folder / "best.ckpt", path)
+            for iteration in ranked[self.save_top_k :]:
+                remove(numbered(folder, "best", iteration))
 
-    def _write_last(self, trainer: Trainer) -> None:
-        self._write(trainer, "last")
+    def _save_last(self, trainer: Trainer) -> None:
+        self._save(trainer, "last")
         self._saved_at, self._last_at = monotonic(), trainer.global_step
         if trainer.is_global_zero:
             self._keep_last(trainer)
 
     def _keep_last(self, trainer: Trainer) -> None:
-        """Keeps the last checkpoint, which was just written, under its number, and removes those that are no longer
-        among the last.
+        """Links `last.ckpt` to its numbered name, and removes numbered checkpoints that `keep_last` does not keep.
 
-        Both names are hard links to the same bytes. What is removed depends only on the names in the folder, so that a
-        killed run leaves nothing behind that a resumed run would not remove. Checkpoints of higher iterations, of
-        another training from an earlier checkpoint, stay.
+        Both names are hard links to the same bytes. Which checkpoints are removed depends only on the names in the
+        folder, so a resumed run also removes checkpoints that a killed run left behind. Checkpoints of higher
+        iterations stay, since they belong to another training that started from a previous checkpoint.
         """
         folder, step = self.folder(trainer), trainer.global_step
         if self.keep_last > 1 or self._is_permanent(step):
             duplicate(folder / "last.ckpt", numbered(folder, "step", step))
         names = (path.stem.removeprefix("step-") for path in folder.glob("step-*.ckpt"))
-        earlier = sorted(int(name) for name in names if name.isdecimal() and int(name) <= step)
-        newest = earlier[-self.keep_last :] if self.keep_last > 1 else []
-        for each in earlier:
-            if each not in newest and not self._is_permanent(each):
-                remove(numbered(folder, "step", each))
+        iterations = sorted(int(name) for name in names if name.isdecimal() and int(name) <= step)
+        newest = iterations[-self.keep_last :] if self.keep_last > 1 else []
+        for iteration in iterations:
+            if iteration not in newest and not self._is_permanent(iteration):
+                remove(numbered(folder, "step", iteration))
 
-    def _write(self, trainer: Trainer, name: str) -> None:
+    def _save(self, trainer: Trainer, name: str) -> None:
         folder = self.folder(trainer)
-        lost = trainer.is_global_zero and self._wrote and not folder.is_dir()
+        is_deleted = trainer.is_global_zero and self._has_saved and not folder.is_dir()
         with paused(trainer):
-            row = row_of_iteration(trainer)  # Lightning logs it after the checkpoint
+            row = row_of_iteration(trainer)  # Lightning logs this row only after the checkpoint
             for logger in trainer.loggers:
                 if row is not None and isinstance(logger, CSVMetrics):
                     logger.save_iteration(*row)
             trainer.save_checkpoint(folder / f"{name}.ckpt")
-        self._wrote = True
-        if lost:
+        self._has_saved = True
+        if is_deleted:
             raise FailedWrite(
-                f"{folder} was deleted during the training, with what else was in the folder of the run. {name}.ckpt"
-                " was written again."
+                f"{folder} was deleted during the training, as was everything else in the run folder. {name}.ckpt was"
+                " written again."
             )
 
 
 def refuse_other_run(trainer: Trainer) -> None:
-    """Raises `RefusedInput` if a `Checkpoint` would replace the checkpoints of another run.
+    """Raises `RefusedInput` if `Checkpoint` would overwrite the checkpoints of another run.
 
-    A training that resumes from a checkpoint elsewhere may replace checkpoints of no more iterations. Every callback
-    that writes into the folder of the run calls this function first, when the training starts.
+    A training that resumes from a checkpoint in another folder may overwrite checkpoints up to its own iteration. Every
+    callback that writes to the run folder calls this function when the training starts, before it writes.
     """
     if not trainer.is_global_zero or not callbacks_of(trainer, Checkpoint) or continues_run(trainer):
         return
     folder, start = Checkpoint.folder(trainer), trainer.global_step
-    names = [f"{name}.ckpt{end}" for name in _WRITES for end in ("", ".old")]  # also of an interrupted replacement
-    found = [path for name in names for path in sorted(folder.glob(name), reverse=True)]
-    if trainer.ckpt_path is not None:  # before `on_train_start`, its iteration is not known
-        found = [path for path in found if start and verified_iteration(path) > start]
-    if found:
+    # an interrupted replacement leaves a name that ends in .old
+    names = [f"{name}.ckpt{end}" for name in _WRITES for end in ("", ".old")]
+    paths = [path for name in names for path in sorted(folder.glob(name), reverse=True)]
+    if trainer.ckpt_path is not None:  # `start` is 0 before `on_train_start`, when the iteration is not known yet
+        paths = [path for path in paths if start and verified_iteration(path) > start]
+    if paths:
         raise RefusedInput(
-            f"{folder} has the checkpoints of another run, which this training would replace. To continue that run,"
-            f' resume it: trainer.fit(..., ckpt_path="{found[0]}"), in a command --ckpt_path {found[0]}, or resume=auto'
-            f" of lit-gans train. To start a new run, choose another folder (trainer.default_root_dir), or delete"
-            f" {folder}."
+            f"{folder} has the checkpoints of another run, which this training would overwrite. To continue that run,"
+            f' resume it: trainer.fit(..., ckpt_path="{paths[0]}"), --ckpt_path {paths[0]} on the command line, or'
+            f" resume=auto of lit-gans train. To start a new run, choose another folder (trainer.default_root_dir), or"
+            f" delete {folder}."
         )
 
 
 def numbered(folder: Path, kind: str, step: int) -> Path:
-    """Returns the path of the checkpoint of an iteration: `step-00000500.ckpt`."""
+    """Returns the path of an iteration's numbered checkpoint, such as `step-00000500.ckpt`."""
     return folder / f"{kind}-{step:08d}.ckpt"

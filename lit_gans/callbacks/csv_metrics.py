@@ -1,4 +1,4 @@
-"""CSV logger with one row per logged iteration, whose file a resumed run continues."""
+"""CSV logger with one row per logged iteration. A resumed run appends to the same file."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from lit_gans.common.atomic import replacing, synchronize, writing
 logger = logging.getLogger(__name__)
 
 Row = dict[str, float]
-_TAIL = 3  # rows: losses are logged after the measurement of a later step
+_TAIL = 3  # number of last rows that can still change: an iteration's losses are logged after later measurements
 
 
 class CSVMetrics(Logger):
     """Writes `metrics.csv` to a folder, with one row per logged iteration in ascending order.
 
-    The values of a row come from a measurement, from a checkpoint, which takes what its iteration logs beforehand, and
-    from Lightning's logging at the end of the iteration.
+    A row combines the values of measurements and the values that Lightning logs at the end of the iteration. If the
+    iteration saves a checkpoint, the values of Lightning are written before the checkpoint.
 
-    Rows are appended; the file is rewritten only when a new column appears, or for a row that belongs far further up,
-    so that the cost is linear in the length of the run. A resumed run continues the file from its first iteration: rows
-    that an interrupted run wrote after its last checkpoint are dropped, as are truncated lines. (Lightning's
-    `CSVLogger` deletes the file of the resumed run and writes one row per call.)
+    Rows are appended. The file is rewritten only for a new column, or for a row that belongs before the last rows.
+    The cost is therefore linear in the length of the run. A resumed run continues the file: it drops truncated lines,
+    and rows that the interrupted run wrote after its last checkpoint. Lightning's `CSVLogger` instead deletes the file
+    of the resumed run and writes one row per call.
 
     Args:
         save_dir: folder of the file.
@@ -41,10 +41,10 @@ class CSVMetrics(Logger):
     def __init__(self, save_dir: str) -> None:
         super().__init__()
         self._path = Path(save_dir) / "metrics.csv"
-        self._columns: list[str] | None = None  # of the file, once this process has written it
-        self._tail: dict[int, Row] = {}  # its last rows, which may still receive values
-        self._offset = 0  # byte where they begin
-        self._continues = True  # whether the rows of an existing file belong to this run
+        self._columns: list[str] | None = None  # columns of the file; None until this process writes it
+        self._tail: dict[int, Row] = {}  # last rows of the file, to which values may still be added
+        self._offset = 0  # byte offset of the first row of `_tail`
+        self._continues = True  # whether an existing file belongs to this run
 
     @property
     def save_dir(self) -> str:
@@ -55,7 +55,7 @@ class CSVMetrics(Logger):
         """Does nothing: the run folder holds the configuration."""
 
     def begin_run(self) -> None:
-        """Lets the first row that is written replace an existing file, which belongs to another run."""
+        """Makes the next write replace an existing file, which belongs to another run."""
         self._continues = False
 
     @rank_zero_only
@@ -72,9 +72,10 @@ class CSVMetrics(Logger):
 
     @rank_zero_only
     def save_iteration(self, step: int, values: dict[str, float]) -> None:
-        """Writes the row of an iteration durably, before the checkpoint of that iteration, which never lacks its row.
+        """Writes the row of an iteration and synchronizes the file with the disk.
 
-        The row may be logged again.
+        Called before the iteration's checkpoint is saved, so that no checkpoint exists without its row. Lightning may
+        log the same row again.
         """
         self.log_metrics(values, step)
         with writing(self._path):
@@ -85,17 +86,17 @@ class CSVMetrics(Logger):
         lines = self._lines(self._tail)
         with self._path.open("r+b") as file:
             file.seek(self._offset)
-            file.write(b"".join(lines))  # one write, so that a killed process does not lose the rows from before
+            file.write(b"".join(lines))  # a single write, so that a killed process does not lose the old rows
             file.truncate()
         self._keep_tail(self._tail, lines)
 
     def _rewrite(self, step: int, row: Row) -> None:
-        """Replaces the file."""
+        """Replaces the file by one that also contains the row of `step`."""
         if self._columns is not None:
             rows = self._read() | self._tail
-        else:  # of a resumed run, the row of `step` has what was measured before the checkpoint
-            earlier = self._read() if step and self._continues else {}
-            rows = {number: values for number, values in earlier.items() if number <= step}
+        else:  # in a resumed run, keep the row of `step`: its values were measured before the checkpoint
+            saved = self._read() if step and self._continues else {}
+            rows = {number: values for number, values in saved.items() if number <= step}
         rows[step] = rows.get(step, {}) | row
         self._columns = sorted({name for values in rows.values() for name in values})
         header, lines = _line(["step", *self._columns]), self._lines(rows)
@@ -113,13 +114,13 @@ class CSVMetrics(Logger):
         return [_line([step, *(row.get(name, "") for name in columns)]) for step, row in sorted(rows.items())]
 
     def _read(self) -> dict[int, Row]:
-        """Returns the rows of the file without empty cells; leaves out damaged lines with a warning."""
+        """Returns the rows of the file without empty cells. Skips damaged lines and logs a warning."""
         if not self._path.is_file():
             return {}
         header, *lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) or [""]
-        whole = header.startswith("step") and header.endswith("\n") and header[:-1].isprintable()
-        if not whole or "\ufffd" in header:
-            logger.warning("%s is damaged: its header cannot be read, and its rows are left out.", self._path)
+        is_complete = header.startswith("step") and header.endswith("\n") and header[:-1].isprintable()
+        if not is_complete or "\ufffd" in header:
+            logger.warning("%s is damaged: its header cannot be read, so all rows are left out.", self._path)
             return {}
         columns, rows, damaged = next(csv.reader([header]))[1:], {}, []
         for number, line in enumerate(lines, start=2):
@@ -132,8 +133,8 @@ class CSVMetrics(Logger):
             except (ValueError, csv.Error):
                 damaged.append(str(number))
         if damaged:
-            where = ", ".join(damaged)
-            logger.warning("%s is damaged: rows that cannot be read are left out, line %s.", self._path, where)
+            numbers = ", ".join(damaged)
+            logger.warning("%s is damaged. Lines that cannot be read are left out: %s.", self._path, numbers)
         return rows
 
 

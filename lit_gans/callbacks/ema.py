@@ -1,4 +1,4 @@
-"""The averaged generator (Yazici et al. 2019), which samples, metrics and `sample()` use."""
+"""Callback for the averaged generator (Yazici et al. 2019), which sample grids, metrics and `sample()` use."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from lit_gans.training.schedules import Number, Progress, ends, value_at
 
 
 class EMA(GenerativeCallback):
-    """Maintains an exponential moving average of the generator's weights; batch-norm buffers are copied.
+    """Maintains an exponential moving average of the generator's weights. Batch-norm buffers are copied.
 
-    The average is stored in the module (`averaged_generator`) and in the checkpoint (`generator_ema`).
+    The average is stored in the module as `averaged_generator` and in the checkpoint as `generator_ema`.
 
     Args:
-        decay: decay rate per generator iteration, in [0, 1); the first iterations use the smaller value
+        decay: decay rate per generator iteration, in [0, 1). At iteration t, the decay rate is at most
             (1 + t) / (10 + t), so that the average quickly forgets the initial weights.
-        half_life: number of real images of all ranks after which a weight counts half as much (Karras et al. 2020);
-            may be a schedule; null uses `decay`.
+        half_life: number of real images, over all ranks, after which old weights contribute half as much to the average
+            (Karras et al. 2020). Can be a schedule. null uses `decay`.
 
     Raises:
-        RefusedInput: `decay` is outside [0, 1), or `half_life` is negative.
+        RefusedInput: If `decay` is outside [0, 1), or if `half_life` is negative.
     """
 
     updates_average = True
@@ -44,14 +44,14 @@ class EMA(GenerativeCallback):
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         average = pl_module.averaged_generator
         average = (pl_module.start_average() if average is None else average).to(pl_module.device)
-        # each rank averages its shards, and `gather_average` gathers them
+        # every rank averages its own shards; `gather_average` gathers them
         self._average = AveragedParameters(pl_module.generator.parameters(), trainer.strategy, average.parameters())
         self._buffers = list(average.buffers()), list(pl_module.generator.buffers())
 
     @torch.no_grad()
     def on_train_batch_end(self, trainer: Trainer, pl_module: AdversarialModule, *_: Any) -> None:
         decay = self._decay(trainer.global_step, pl_module.progress)
-        assert self._average is not None  # since on_train_start
+        assert self._average is not None  # set in `on_train_start`
         self._average.update(decay)
         copy_all(*self._buffers)
 
@@ -63,7 +63,7 @@ class EMA(GenerativeCallback):
 
     @torch.no_grad()
     def gather_average(self, module: AdversarialModule) -> None:
-        """Copies the shards of all ranks into the averaged generator; every rank must call it."""
+        """Copies the averaged shards of all ranks into the averaged generator. All ranks must call this method."""
         average = module.averaged_generator
         if self._average is not None and average is not None and sharding(module.trainer.strategy) is not None:
             for full, gathered in zip(average.parameters(), self._average.full(), strict=True):

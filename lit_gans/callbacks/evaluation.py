@@ -1,4 +1,4 @@
-"""Measurements during training: FID and other scores of generated against real images, modes, pairs."""
+"""Callbacks that measure metrics during training: FID and other scores, mode coverage, and errors of translations."""
 
 from __future__ import annotations
 
@@ -46,32 +46,35 @@ Item = TypeVar("Item")
 
 
 class Measurement(GenerativeCallback):
-    """Measures the sampling generator at iteration 0, every `every_n_steps` iterations and at the last iteration.
+    """Base class for callbacks that measure metrics of the sampling generator on all ranks.
 
-    The values are logged, stored in checkpoints, and can select the best checkpoint. Their protocol is stored in
-    checkpoints and in `protocol.json` in the run folder. A measurement uses its own random numbers, so that the
-    training is bit-identical with and without it. A signal ends a measurement without values, and the resumed training
-    makes it; a training that a signal stops has none at its last iteration. Subclasses implement `measure`, which every
-    rank calls.
+    A measurement runs at iteration 0, every `every_n_steps` iterations and at the last iteration. The values are
+    logged, stored in checkpoints, and can select the best checkpoint. Checkpoints and `protocol.json` in the run folder
+    store the protocol, the settings that the values depend on. A measurement draws from a separate random number
+    generator, so the training is bit-identical with and without it.
+
+    If a signal interrupts a measurement, its values are missing. The measurement is repeated after resuming. A training
+    that a signal stopped is not measured at its last iteration. Subclasses implement `measure`.
 
     Args:
         every_n_steps: number of generator iterations between two measurements.
         num_samples: number of generated images per measurement.
         batch_size: number of images generated and measured at once.
-        seed: seed of the latents, the same in every measurement.
+        seed: seed of the latents, which are the same in every measurement.
 
     Attributes:
         headline: key of the value that summaries show first.
-        directions: whether the best value of each key is the `min` or the `max`; None for neither.
-        values, first: the last and the first measured values by key.
-        best: the best value of each key and its generator iteration.
+        directions: by key, whether the smallest (`min`) or the largest (`max`) value is best; None for neither.
+        values: values of the last measurement, by key.
+        first: values of the first measurement, by key.
+        best: best value and its generator iteration, by key.
         measured_at: generator iteration of the last measurement.
-        seconds: duration of the last measurement, without what is prepared once.
-        protocol: plain values, besides the training, that the measured values depend on.
-        left_out: reason why each requested but unmeasured score is left out, by name.
+        seconds: duration of the last measurement in seconds, without the preparation of the first measurement.
+        protocol: settings of the measurement that the values depend on; settings of the training are excluded.
+        left_out: reason why a requested score is not measured, by name of the score.
 
     Raises:
-        RefusedInput: a number below 1.
+        RefusedInput: If a number is below 1.
     """
 
     headline: str
@@ -86,19 +89,19 @@ class Measurement(GenerativeCallback):
         self.measured_at, self.seconds = 0, 0.0
         self.protocol: dict[str, Any] = {}
         self.left_out: dict[str, str] = {}
-        self._begun = False  # whether this training has measured
+        self._has_begun = False  # whether `begin` has been called in this training
 
-    # ---- what a subclass defines
+    # ---- methods that subclasses implement
 
     def begin(self, trainer: Trainer, module: AdversarialModule) -> None:
-        """Prepares the first measurement of a training."""
+        """Prepares all measurements of a training. Called before the first measurement."""
 
     def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
-        """Returns values by key, computed over all ranks."""
+        """Returns the measured values by key, computed over all ranks. Every rank calls this method."""
         raise NotImplementedError
 
     def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
-        """Returns the protocol as plain values; called after `begin`, on rank 0 only."""
+        """Returns the protocol as JSON-serializable values. Called on rank 0 only, after `begin`."""
         return {
             "data": repr(data_of(trainer)),
             "num_fake": self.num_samples,
@@ -108,25 +111,26 @@ class Measurement(GenerativeCallback):
             "versions": versions(),
         }
 
-    # ---- when it measures, and where the values go
+    # ---- schedule and logging of measurements
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         refuse_other_run(trainer)
-        self._begun = False
+        self._has_begun = False
         self._log(trainer)
         if trainer.global_step == 0:
             self._measure(trainer, pl_module)
-            self.first, self.best = self.values, {}  # of a trained generator, as best.ckpt
+            # like best.ckpt, `best` excludes the values of the untrained generator
+            self.first, self.best = self.values, {}
         elif trainer.global_step % self.every_n_steps == 0 and self.measured_at < trainer.global_step:
-            self._measure(trainer, pl_module)  # a signal had ended it
+            self._measure(trainer, pl_module)  # repeats a measurement that a signal interrupted
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: AdversarialModule, *_: Any) -> None:
         if trainer.global_step % self.every_n_steps == 0 or is_last_iteration(trainer):
             self._measure(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
-        """Measures the last iteration if it was not known as the last one, as with `max_time`."""
-        stopped = any(each.stopped_by_signal for each in callbacks_of(trainer, Checkpoint))
+        """Measures the last iteration if it was not known to be the last one, for example with `max_time`."""
+        stopped = any(checkpoint.stopped_by_signal for checkpoint in callbacks_of(trainer, Checkpoint))
         if self.measured_at != trainer.global_step and not stopped:
             self._measure(trainer, pl_module)
 
@@ -136,9 +140,9 @@ class Measurement(GenerativeCallback):
         try:
             with paused(trainer):
                 module.gather_generator()
-                if not self._begun:
+                if not self._has_begun:
                     self.begin(trainer, module)
-                    self.protocol, self._begun = computed_once(partial(self.stamp, trainer, module)), True
+                    self.protocol, self._has_begun = computed_once(partial(self.stamp, trainer, module)), True
                     self._write_protocol(trainer)
                 start = time.monotonic()
                 self.values = self.measure(trainer, module)
@@ -153,12 +157,12 @@ class Measurement(GenerativeCallback):
             callback.on_measure_end(trainer)
 
     def _write_protocol(self, trainer: Trainer) -> None:
-        """Writes the protocol under its headline, next to the protocols of the run's other measurements."""
+        """Adds the protocol to `protocol.json` under the key `headline`; the run's other protocols are kept."""
         if trainer.is_global_zero:
             path = Path(trainer.default_root_dir) / PROTOCOL
-            others = _read(path) if path.is_file() else {}
+            protocols = (_read(path) if path.is_file() else {}) | {self.headline: self.protocol}
             with writing(path), replacing(path) as part:
-                part.write_text(json.dumps(others | {self.headline: self.protocol}, indent=2) + "\n", encoding="utf-8")
+                part.write_text(json.dumps(protocols, indent=2) + "\n", encoding="utf-8")
 
     def _keep_best(self) -> None:
         for name, direction in self.directions.items():
@@ -167,43 +171,44 @@ class Measurement(GenerativeCallback):
                 self.best[name] = best(self.best.get(name, new), new, key=lambda pair: pair[0])
 
     def _log(self, trainer: Trainer) -> None:
-        """Hands the last values to callbacks, such as Lightning's `ModelCheckpoint`, and to progress bars.
+        """Passes the last values to callbacks, such as Lightning's `ModelCheckpoint`, and to progress bars.
 
-        `self.log` is not allowed at the start of a training, and would write to loggers every `log_every_n_steps`.
+        `self.log` cannot be called at the start of a training, and would write to the loggers only every
+        `log_every_n_steps` iterations.
         """
         values = {name: torch.tensor(value) for name, value in self.values.items()}
         publish_values(trainer, values, {self.headline: self.values[self.headline]} if self.headline in values else {})
 
-    # ---- the images of this rank, for subclasses
+    # ---- images of this rank, for subclasses
 
     def generated(self, trainer: Trainer, module: AdversarialModule) -> Iterator[torch.Tensor]:
-        """Yields this rank's batches of generated images in [0, 1], a contiguous share of all images.
+        """Yields batches of generated images in [0, 1]. Each rank generates a contiguous part of all images.
 
-        They are to be taken to the end, see `until_stopped`.
+        Every rank must exhaust its iterator, see `until_stopped`.
         """
         rows = share(torch.arange(self.num_samples), trainer)
         inputs = module.sampling_share(rows, self.num_samples, self.seed, data_of(trainer))
         labels = self.requested_labels(trainer, module)
         batches = inputs.split(self.batch_size) if len(inputs) else ()
-        for some, classes in self.until_stopped(trainer, with_labels(batches, labels)):
-            yield module.decode(some, labels=classes, seed=self.seed)
+        for batch, classes in self.until_stopped(trainer, with_labels(batches, labels)):
+            yield module.decode(batch, labels=classes, seed=self.seed)
 
     def requested_labels(self, trainer: Trainer, module: AdversarialModule) -> Int64[Tensor, " n"] | None:
-        """Returns the classes that `generated` asks for, or None for a generator without classes."""
+        """Returns the class labels of the images that `generated` yields, or None for a generator without classes."""
         labels = module.labels(self.num_samples)
         return None if labels is None else share(labels, trainer)
 
     def until_stopped(self, trainer: Trainer, batches: Iterable[Item]) -> Iterator[Item]:
-        """Yields batches until a signal stops the training; every rank must take its batches to the end.
+        """Yields the batches until a signal stops the training. Every rank must exhaust the iterator.
 
         Raises:
-            Abandoned: a signal came, see `Checkpoint.until_stopped`; nothing is measured then.
+            Abandoned: If a signal interrupts the measurement, see `Checkpoint.until_stopped`. The values are missing.
         """
         for checkpoint in callbacks_of(trainer, Checkpoint):
             batches = checkpoint.until_stopped(trainer, batches)
         yield from batches
 
-    # ---- checkpoints, and the report of the run
+    # ---- checkpoints, and the report of the run's outcome
 
     def state_dict(self) -> dict[str, Any]:
         best = {name: list(pair) for name, pair in self.best.items()}
@@ -216,11 +221,11 @@ class Measurement(GenerativeCallback):
         self.best = {name: tuple(pair) for name, pair in state_dict["best"].items()}
 
     def num_left(self, total: int) -> int:
-        """Returns the number of measurements to come in a training of `total` iterations."""
+        """Returns the number of remaining measurements in a training of `total` iterations."""
         return -(-total // self.every_n_steps) - self.measured_at // self.every_n_steps
 
     def summary(self) -> list[str]:
-        """Returns lines for the report of the run: last and best values, and scores left out."""
+        """Returns the last values, the best values and the left-out scores as lines for the report of the run."""
         when = f"at iteration {self.measured_at}" if self.measured_at else "of the untrained networks"
         better = {"min": ", lower is better", "max": ", higher is better"}.get(self.directions[self.headline] or "", "")
         last, first = self.values[self.headline], self.first.get(self.headline, math.nan)
@@ -237,7 +242,11 @@ class Measurement(GenerativeCallback):
         ]
 
     def best_lines(self) -> list[str]:
-        """Returns a line with the best values, where these are better than the last and the untrained values."""
+        """Returns a line that lists the best values, or an empty list if there are none to show.
+
+        A best value is shown if it differs from the last value and is not worse than the value of the untrained
+        networks.
+        """
         better = []
         for name, (value, step) in self.best.items():
             untrained = self.first.get(name, math.nan)
@@ -248,28 +257,30 @@ class Measurement(GenerativeCallback):
 
 
 class GenerativeMetrics(Measurement):
-    """Measures scores during training, on all ranks; see `Measurement`, and `Evaluator` for the computation.
+    """Measures FID, Inception Score and other scores of generated images during training, on all ranks.
 
-    Logs `metric/<name>_<extractor>`: `fid`; `is` and `is_spread`; `kid` and `kid_spread`; `mifid`; `precision`,
-    `recall`, `density`, `coverage`; where the extractor knows the classes, `metric/classes_covered`; and for a
-    generator with classes `intra_fid` and `class_accuracy`. Scores that need more images are left out; a log message,
-    the report of the run and the protocol give the reason.
+    Logs `metric/<name>_<extractor>` with the names `fid`, `is`, `is_spread`, `kid`, `kid_spread`, `mifid`, `precision`,
+    `recall`, `density` and `coverage`. Also logs `metric/classes_covered` if the extractor predicts classes, and
+    `intra_fid` and `class_accuracy` for a generator with classes. A score that needs more images than there are is left
+    out. A log message, the report of the run and the protocol state the reason. See `Measurement` for the schedule and
+    `Evaluator` for the computation.
 
     Args:
         extractor: feature extractor.
-        every_n_steps: number of generator iterations between two measurements; the last iteration is always measured.
+        every_n_steps: number of generator iterations between two measurements. The last iteration is always measured.
         num_samples: number of generated images per measurement.
         batch_size: number of images generated and measured at once.
-        seed: seed of the latents, the same in every measurement, and of splits and subsets.
-        scores: scores by any name, null for those that are disabled; null measures FID, Inception Score and, where the
-            extractor knows the classes, their coverage, and for a generator with classes those inside classes.
-        cache: whether to cache the statistics of the real images for further runs (in `LIT_GANS_CACHE`).
+        seed: seed of splits, of subsets, and of the latents, which are the same in every measurement.
+        scores: scores by arbitrary names; the value null disables a score. The default null measures the FID and the
+            Inception Score. It also measures the class coverage if the extractor predicts classes, and the intra-class
+            FID and the class accuracy for a generator with classes.
+        cache: whether to cache the statistics of the real images in the folder `LIT_GANS_CACHE` for later runs.
 
     Attributes:
-        evaluator: compares images by the scores that are measured; `setup` makes it.
+        evaluator: computes the scores; created by `setup`.
 
     Raises:
-        RefusedInput: a number below 1, data without images, or too few images for every score.
+        RefusedInput: If a number is below 1, if the data has no images, or if every score needs more images.
     """
 
     evaluator: Evaluator
@@ -293,32 +304,33 @@ class GenerativeMetrics(Measurement):
         return f"GenerativeMetrics({', '.join([self.extractor.name, *scores, str(self.num_samples), str(self.seed)])})"
 
     def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
-        """Returns whether a state has values of these scores, also of other settings or of an earlier version."""
+        """Returns whether a state has values of these scores, even with other settings or of an earlier version."""
         return key.partition("(")[0] == "GenerativeMetrics" and not self.directions.keys().isdisjoint(state["values"])
 
     def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
-        """Chooses what is measured, before any callback follows a value of it."""
+        """Chooses the scores here, because other callbacks read `directions` in `on_fit_start`."""
         data = data_of(trainer)
         if not isinstance(data, ImageSource):
             raise RefusedInput(
                 "metrics of images need a datamodule with image_size, channels, num_classes and real_batches"
-                " (lit_gans.data.contracts.ImageSource): add them, or use metrics=none."
+                " (lit_gans.data.contracts.ImageSource): add these attributes, or use metrics=none."
             )
         if self.extractor.name in pl_module.trains_against:
             raise RefusedInput(
-                f"metrics={self.extractor.name} would judge {type(pl_module).__name__} by a network that it is trained"
-                " against, which it learns to please (arXiv 2203.06026): use metrics=efficientnet_lite2 or inception."
+                f"metrics={self.extractor.name} uses a feature extractor that a loss of {type(pl_module).__name__} also"
+                " uses, so the generator is trained to score well (arXiv 2203.06026): use metrics=efficientnet_lite2"
+                " or inception."
             )
         if not self.extractor.any_channels and data.channels not in (1, 3, 4):
             raise RefusedInput(
                 f"metrics={self.extractor.name} measures images with 1, 3 or 4 channels, and the data has"
-                f" {data.channels}: use metrics=none, metrics=modes for points, or metrics=module with an extractor of"
-                " your own."
+                f" {data.channels}: use metrics=none, metrics=modes for points, or metrics=module with a custom"
+                " extractor."
             )
         device = trainer.strategy.root_device
         device = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64 for the covariances
-        given = self.num_samples, self.batch_size, self.seed, device
-        evaluator = Evaluator(self.extractor, self.scores, *given, num_classes=pl_module.num_classes)
+        settings = self.num_samples, self.batch_size, self.seed, device
+        evaluator = Evaluator(self.extractor, self.scores, *settings, num_classes=pl_module.num_classes)
         evaluator.choose(data)
         self.directions, self.left_out, self.evaluator = evaluator.directions, evaluator.left_out, evaluator
         self.headline = next(iter(self.directions))
@@ -339,27 +351,28 @@ class GenerativeMetrics(Measurement):
         return protocol | ({"left_out": self.left_out} if self.left_out else {})
 
     def summary(self) -> list[str]:
-        first, *others = super().summary()
+        first, *lines = super().summary()
         halves = self.evaluator.real_halves
         if not self.headline.startswith("metric/fid_") or math.isnan(halves):
-            return [first, *others]
-        return [first, f"{'':11} for comparison: {halves:.2f} between two halves of the real images", *others]
+            return [first, *lines]
+        return [first, f"{'':11} for comparison: {halves:.2f} between two halves of the real images", *lines]
 
 
 class ModeMetrics(Measurement):
-    """Logs `metric/modes_covered`, `metric/high_quality` (fraction of samples in a mode) and `metric/kl_uniform`.
+    """Measures how many modes of the data the generated samples cover.
 
-    Requires data with known modes (`lit_gans.data.contracts.HasModes`), such as ring, grid and stacked_digits. See
-    `Measurement`, and `lit_gans.metrics.scores.modes` for the values.
+    Logs `metric/modes_covered`, `metric/high_quality` (the fraction of samples in a mode) and `metric/kl_uniform`;
+    `lit_gans.metrics.scores.modes` defines them. Requires data with known modes
+    (`lit_gans.data.contracts.HasModes`), such as ring, grid and stacked_digits. See `Measurement` for the schedule.
 
     Args:
-        every_n_steps: number of generator iterations between two measurements; the last iteration is always measured.
+        every_n_steps: number of generator iterations between two measurements. The last iteration is always measured.
         num_samples: number of generated samples per measurement; usually 2,500 for points, 25,600 for stacked digits.
         batch_size: number of samples generated at once.
-        seed: seed of the latents, the same in every measurement.
+        seed: seed of the latents, which are the same in every measurement.
 
     Raises:
-        RefusedInput: a number below 1, or data without modes.
+        RefusedInput: If a number is below 1, or if the data has no known modes.
     """
 
     headline = "metric/modes_covered"
@@ -373,7 +386,7 @@ class ModeMetrics(Measurement):
     def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
         data = data_of(trainer)
         if not isinstance(data, HasModes):
-            raise RefusedInput("metrics=modes needs data whose modes are known: data=ring, grid or stacked_digits.")
+            raise RefusedInput("metrics=modes needs data with known modes: use data=ring, grid or stacked_digits.")
         if isinstance(data, StackedDigits):
             data.set_classifier(DigitsExtractor())
 
@@ -390,18 +403,19 @@ class ModeMetrics(Measurement):
 
 
 class PairedMetrics(Measurement):
-    """Logs `metric/l1`, the mean absolute difference between translations and targets in [0, 1] of held-out pairs.
+    """Measures the mean absolute difference between translations and target images in [0, 1], over held-out pairs.
 
-    A model that translates in both directions also has `metric/l1_b_to_a`. See `Measurement`.
+    Logs `metric/l1`, and `metric/l1_b_to_a` for a model that translates in both directions. See `Measurement` for the
+    schedule.
 
     Args:
-        every_n_steps: number of generator iterations between two measurements; the last iteration is always measured.
-        num_samples: number of pairs per measurement, at most all held-out pairs.
+        every_n_steps: number of generator iterations between two measurements. The last iteration is always measured.
+        num_samples: maximum number of held-out pairs per measurement.
         batch_size: number of images translated at once.
-        seed: seed of dropout, the same in every measurement.
+        seed: seed of dropout, which is the same in every measurement.
 
     Raises:
-        RefusedInput: a number below 1, or data without pairs.
+        RefusedInput: If a number is below 1, or if the data has no pairs.
     """
 
     headline = "metric/l1"
@@ -412,7 +426,7 @@ class PairedMetrics(Measurement):
 
     def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
         if not isinstance(data_of(trainer), Paired):
-            raise RefusedInput("metric/l1 needs pairs: data=digit_edges, data=emoji_lines or data=paired_folder.")
+            raise RefusedInput("metric/l1 needs pairs: use data=digit_edges, data=emoji_lines or data=paired_folder.")
         if isinstance(pl_module, Translator):
             self.directions = {_l1_key(direction): "min" for direction in pl_module.directions}
 
@@ -420,8 +434,8 @@ class PairedMetrics(Measurement):
         pairs = data_of(trainer).held_out
         data_sha256, num, shape = fingerprint([pairs["image"][: self.num_samples]])
         input_sha256 = fingerprint([pairs["input"][: self.num_samples]]).sha256
-        found = {"num_fake": num, "data_sha256": data_sha256, "input_sha256": input_sha256, "image_size": shape[1:]}
-        return super().stamp(trainer, module) | found
+        digests = {"num_fake": num, "data_sha256": data_sha256, "input_sha256": input_sha256, "image_size": shape[1:]}
+        return super().stamp(trainer, module) | digests
 
     def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
         pairs = {name: images[: self.num_samples] for name, images in data_of(trainer).held_out.items()}
@@ -443,7 +457,7 @@ def _l1_key(direction: str) -> str:
 
 
 def share(rows: Tensor, trainer: Trainer) -> Tensor:
-    """Returns this rank's rows, a contiguous share."""
+    """Returns the contiguous part of the rows that belongs to this rank."""
     return rows.tensor_split(trainer.world_size)[trainer.global_rank]
 
 
@@ -452,9 +466,11 @@ def _short(key: str) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Returns the protocols of a file; none, with a warning, if it is damaged: a training does not end for it."""
+    """Returns the protocols in a file. Logs a warning and returns an empty dict if the file is damaged, so that the
+    training continues.
+    """
     try:
         return dict(json.loads(path.read_bytes()))
     except (ValueError, TypeError, RecursionError):
-        logger.warning("%s is damaged and is written again, with the protocols of this run alone.", path)
+        logger.warning("%s is damaged. It is replaced by a file with the protocols of this run only.", path)
         return {}

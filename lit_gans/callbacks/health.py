@@ -1,9 +1,9 @@
-"""The health of a training in words, from a few measurements of its samples and discriminators.
+"""Diagnosis of a training from measurements of its samples and discriminators.
 
-Every distance is between pictures that are reduced to 32x32 pixels, in units of the mean distance between two real
-ones, so that no threshold depends on the images or their size. The thresholds lie between what trainings of each kind
-have shown, most of them broken on purpose: `tests/callbacks/health_runs.py` makes them, and the verdict is tested on
-their records.
+Distances are computed between images that are downscaled to 32x32 pixels. They are divided by the mean distance between
+two real images, so that no threshold depends on the images or their size. The thresholds separate the values of
+recorded healthy and failed trainings, most of which were broken on purpose. `tests/callbacks/health_runs.py` records
+these trainings, and the tests check `verdict` on the records.
 """
 
 from __future__ import annotations
@@ -19,32 +19,33 @@ from torch import Tensor
 
 Kind = Literal["learning", "stalled", "collapsing", "discriminator wins", "diverging", "memorizing"]
 
-SURE = 0.99  # share of images about which a discriminator that wins is right
-TWIN = 0.1  # distance below which two samples are twins
-MANY_TWINS = 0.25  # share of samples, beyond that of real images
-MANY_COPIES = 0.2  # share of samples
-STILL = 0.02  # mean change of samples between two looks
-FAR = 0.3  # energy distance of samples that do not resemble real images
-BETTER = 0.9  # times the energy distance before
-STALE = 5  # measurements without a better value
+SURE = 0.99  # accuracy above which a discriminator wins
+TWIN = 0.1  # distance below which two images are twins
+MANY_TWINS = 0.25  # excess of the share of twins among samples over the share among real images, above which to warn
+MANY_COPIES = 0.2  # share of copies among samples above which to warn
+STILL = 0.02  # the training is stalled if the mean change of samples between two checks is below this value
+FAR = 0.3  # energy distance above which samples do not resemble real images
+BETTER = 0.9  # the energy distance falls if it is below this factor times the previous energy distance
+STALE = 5  # number of measurements without a better value after which a metric is stale
 
 
 @dataclass(frozen=True)
 class Look:
-    """What was measured at an iteration.
+    """Measurements of one check of the training.
+
+    The distance, the change and the twins are None if the batch does not contain two different real images.
 
     Attributes:
-        iteration: number of the generator iteration.
-        accuracy: of each discriminator whose scores have a threshold, the share of real images or of samples that it
-            classifies correctly, whichever is smaller.
-        distance: energy distance between samples and real images (Székely and Rizzo 2013), about 0 if they are
-            distributed alike; None if the batch has no two different real images.
-        change: mean distance between images of the same latents at this look and at the one before, None at the first
-            look and if the batch has no two different real images.
-        twins: share of samples with another one, of the same class, closer than `TWIN`, minus that share of the real
-            images; 0 for translations, which vary as much as their inputs; None if the batch has no two different real
-            images.
-        classes: classes of which most samples are twins.
+        iteration: generator iteration of the check.
+        accuracy: share of correctly classified real images or of correctly classified samples, whichever is smaller, by
+            name of the discriminator. Contains only discriminators whose scores have a decision threshold.
+        distance: energy distance between samples and real images (Székely and Rizzo 2013); about 0 if both have the
+            same distribution.
+        change: mean distance between the images of the same latents at this check and at the previous check; None at
+            the first check.
+        twins: share of samples that have a twin, minus the same share of the real images. A twin is another image of
+            the same class at a distance below `TWIN`. 0 for translations, which vary as much as their inputs.
+        classes: classes in which most samples have twins.
         copies: share of samples that are copies of training images, see `copied`; None if it was not measured.
     """
 
@@ -58,9 +59,10 @@ class Look:
 
 
 def energy_distance(real: Float[Tensor, "n d"], fake: Float[Tensor, "m d"]) -> Float[Tensor, ""]:
-    """Returns twice the mean distance between the kinds, minus those within them, over that between real ones.
+    """Returns the energy distance between real and generated images, divided by the mean distance of two real images.
 
-    NaN or infinite without two different real images.
+    The energy distance is 2 E|x - y| - E|x - x'| - E|y - y'|, where x and x' are real images, and y and y' generated
+    images. The result is NaN or infinite if `real` does not contain two different images.
     """
     within = torch.pdist(real).mean()
     return (2 * torch.cdist(real, fake).mean() - within - torch.pdist(fake).mean()) / within
@@ -69,7 +71,13 @@ def energy_distance(real: Float[Tensor, "n d"], fake: Float[Tensor, "m d"]) -> F
 def twins(
     images: Float[Tensor, "n d"], radius: Float[Tensor, ""], labels: Int64[Tensor, " n"] | None = None
 ) -> Bool[Tensor, " n"]:
-    """Returns which images have another one, of the same class, within a radius: (n,), bool."""
+    """Returns a mask of the images that have another image of the same class within a radius.
+
+    Args:
+        images: downscaled images as vectors.
+        radius: distance below which two images are twins.
+        labels: class labels; None compares all images with each other.
+    """
     near = torch.cdist(images, images) < radius
     if labels is not None:
         near &= labels[:, None] == labels
@@ -77,41 +85,47 @@ def twins(
 
 
 def copied(samples: Float[Tensor, "n d"], real: Float[Tensor, "m d"]) -> float:
-    """Returns the share of samples that are closer to a real image than half of its distance to the next real image.
+    """Returns the share of samples that are copies of real images.
 
-    Alaa et al. (2022, section 2.2) compare with the full distance, which is the smaller one for about half of the
-    samples of a perfect generator. Half of it is far below what differs between two real images of an object.
+    A sample is a copy if its distance to the nearest real image is below a threshold. The threshold is half of the
+    distance from that real image to the next real image. Alaa et al. (2022, section 2.2) use the full distance as the
+    threshold, below which about half of the samples of a perfect generator lie. Half the distance is far below the
+    difference between two real images of the same object.
 
     Args:
         samples: generated images.
-        real: different real images, two or more.
+        real: at least two real images, all different.
     """
     distances, nearest = torch.cdist(samples, real).min(1)
-    to_others = torch.cdist(real[nearest], real)
-    to_others[torch.arange(len(nearest)), nearest] = torch.inf
-    return (distances < to_others.min(1).values / 2).float().mean().item()
+    between_real = torch.cdist(real[nearest], real)
+    between_real[torch.arange(len(nearest)), nearest] = torch.inf
+    return (distances < between_real.min(1).values / 2).float().mean().item()
 
 
 def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> tuple[Kind, str]:
-    """Returns the kind of health, and in words: the measurement, and what to try if something is wrong.
+    """Returns the kind of health and a sentence with the measurement and, for a failure, advice.
 
-    A failure is one that all looks of the last `patience` iterations show, or, of distances to the real images, their
-    median; a younger training is learning. In order, with the thresholds above:
+    A failure is reported if all checks of the last `patience` iterations show it. For the distance to the real images,
+    the median of these checks decides. A training with no more than `patience` iterations is `learning`. The failures
+    are tested in this order, with the thresholds above:
 
-    - memorizing: more than a fifth of the samples are copies of training images.
-    - diverging: samples are far from real images, come no closer, and were less than half as far at a look before.
-    - discriminator wins: it has been right about more than 99 % of the images, and samples come no closer to real ones.
-    - stalled: samples of the same latents have not changed.
-    - collapsing: more than a quarter of the samples have a twin of the same class.
-    - stalled, too: samples are far from real images and come no closer, or the last `STALE` measurements of a metric
-      had no better value.
+    - memorizing: more than 20 % of the samples are copies of training images.
+    - diverging: samples are far from real images and come no closer, and an earlier check had less than half of the
+      distance.
+    - discriminator wins: it classifies more than 99 % of the images correctly, and samples come no closer to real
+      images.
+    - stalled: samples of the same latents do not change.
+    - collapsing: more than 25 % of the samples have a twin of the same class.
+    - stalled: samples are far from real images and come no closer, or the last `STALE` measurements of a metric had no
+      better value.
 
-    Looks without a distance do not count where one is needed; without any, only copies and the metric tell a failure.
+    A check without a distance is skipped where a distance is needed. If no check has a distance, only `memorizing` and
+    a stale metric are detected.
 
     Args:
-        looks: all looks of the training, or the last ones; one at least.
-        patience: number of iterations.
-        stale: key of a metric that has had no better value in its last `STALE` measurements, if any.
+        looks: all checks of the training, or the most recent ones; must not be empty.
+        patience: number of iterations that a failure must last.
+        stale: key of a metric whose last `STALE` measurements had no better value, or None.
     """
     last = looks[-1]
     recent = [look for look in looks if look.iteration > last.iteration - patience]
@@ -130,29 +144,29 @@ def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> t
     best = min(_measured(looks[: -len(recent)]), default=distance)
     if not closer and distance > max(FAR, 2 * best):
         return "diverging", (
-            f"the distance to the real images is {distance:.2f} and does not fall; it was {best:.2f} at best. Try a"
-            " smaller learning rate, or a larger r1_gamma, from an earlier checkpoint on."
+            f"the distance to the real images is {distance:.2f} and does not fall; its minimum was {best:.2f}. Try to"
+            " resume an earlier checkpoint with a smaller learning rate or a larger r1_gamma."
         )
     sure = [name for name in last.accuracy if all(look.accuracy[name] > SURE for look in recent)]
     if sure and not closer:
         return "discriminator wins", (
-            f"the {' and the '.join(sure)} has been right about more than {SURE:.0%} of the images for {patience}"
+            f"the {' and the '.join(sure)} has classified more than {SURE:.0%} of the images correctly for {patience}"
             " iterations: the generator learns nothing. Try a smaller learning rate for the discriminator, a larger"
             " r1_gamma, or model.augmentation if there are few images."
         )
     changes = [look.change for look in recent if look.change is not None]
     if changes and max(changes) < STILL:
         return "stalled", (
-            f"samples have changed by less than {STILL:.0%} of the distance between real images from look to look. If"
-            " they are good, the training has converged; otherwise try a larger learning rate."
+            f"samples have changed by less than {STILL:.0%} of the distance between real images from check to check. If"
+            " the samples are good, the training has converged; otherwise try a larger learning rate."
         )
     alike = [look.twins for look in recent if look.twins is not None]
     if alike and min(alike) > MANY_TWINS:
         where = f", in class {', '.join(map(str, last.classes))}" if last.classes else ""
         return "collapsing", (
-            f"{alike[-1]:.0%} of the samples look like another one{where}: the generator makes few different images."
-            " Try a larger r1_gamma (2 to 4 times), a smaller learning rate, or model.augmentation if there are few"
-            " images."
+            f"{alike[-1]:.0%} of the samples look like another sample{where}: the generator produces few different"
+            " images. Try a larger r1_gamma (2 to 4 times), a smaller learning rate, or model.augmentation if there are"
+            " few images."
         )
     if not closer and distance > FAR:
         return "stalled", (
@@ -161,8 +175,8 @@ def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> t
         )
     if stale is not None:
         return "stalled", _without_better(stale)
-    also = f"; {max(0.0, alike[-1]):.0%} of the samples look like another one" if alike else ""
-    return "learning", f"{_in_words(distance)}, at first {_measured(looks)[0]:.2f}{also}"
+    share = f"; {max(0.0, alike[-1]):.0%} of the samples look like another sample" if alike else ""
+    return "learning", f"{_in_words(distance)}, initially {_measured(looks)[0]:.2f}{share}"
 
 
 def _measured(looks: Sequence[Look]) -> list[float]:
@@ -171,18 +185,18 @@ def _measured(looks: Sequence[Look]) -> list[float]:
 
 def _in_words(distance: float | None) -> str:
     if distance is None:
-        return "no distance to the real images, since a batch has no two different ones"
+        return "no distance to the real images, because the batch has no two different real images"
     return f"distance to the real images {max(0.0, distance):.2f}"
 
 
 def _without_better(key: str) -> str:
     return (
-        f"the last {STALE} measurements had no better {key}. If samples are good, the training has converged; otherwise"
-        " try a larger network, or a smaller learning rate from an earlier checkpoint on."
+        f"the last {STALE} measurements had no better {key}. If the samples are good, the training has converged;"
+        " otherwise try a larger network, or resume an earlier checkpoint with a smaller learning rate."
     )
 
 
 def _falls(values: Sequence[float]) -> bool:
-    """Returns whether the mean of the second half is smaller than that of the first half."""
+    """Returns whether the mean of the second half is less than `BETTER` times the mean of the first half."""
     half = len(values) // 2
     return half > 0 and fmean(values[half:]) < BETTER * fmean(values[:half])

@@ -1,4 +1,4 @@
-"""Fine-tuning: initializes a new run with the networks of a checkpoint."""
+"""Callback for fine-tuning: initializes the networks of a new run from a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from lit_gans.training.transfer import Transferred, transfer
 
 logger = logging.getLogger(__name__)
 
-_LEAST = 0.1  # share of a network's weights; less is most likely a mistake
+_MIN_SHARE = 0.1  # if the checkpoint fits a smaller share of a network's weights, it is most likely the wrong one
 
 
 class InitFrom(GenerativeCallback):
-    """Loads the networks of a checkpoint into a new run, also those of other sizes as far as they fit.
+    """Loads the networks of a checkpoint into a new run. Networks of different sizes are loaded as far as they fit.
 
-    Generator, discriminators and, where there is one, the averaged generator are loaded, see
-    `lit_gans.training.transfer`; optimizers and counters begin anew. What was loaded is logged. Does nothing in a run
-    that `trainer.ckpt_path` resumes, which restores its own weights.
+    The generator, the discriminators and the averaged generator, if there is one, are loaded, see
+    `lit_gans.training.transfer`. Optimizers and counters start from scratch. A log message says which weights were
+    loaded. In a run that `trainer.ckpt_path` resumes, this callback does nothing, because resuming restores all
+    weights.
 
-    Refuses to freeze layers that learned nothing: those that are not in the checkpoint, and those of a discriminator of
-    gray images in one of color images, whose equal weights see no color.
+    Layers that have learned nothing must not be frozen. These are layers that are missing in the checkpoint, and the
+    input layer of a color-image discriminator loaded from a gray-image discriminator. The weights of such a layer are
+    equal for all color channels, so it cannot distinguish colors.
 
     Args:
-        checkpoint: path of a file, of the folder of a run or of a folder of `lit-gans export`; `zoo/NAME`; or
+        checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; `zoo/NAME`; or
             `hf://owner/name`.
     """
 
@@ -45,10 +47,11 @@ class InitFrom(GenerativeCallback):
                 logger.info("init_from: %s", sentence)
 
     def load(self, pl_module: AdversarialModule) -> list[str]:
-        """Loads the networks of the checkpoint into a module; returns a sentence about each.
+        """Loads the networks of the checkpoint into a module, and returns a sentence about every network.
 
         Raises:
-            RefusedInput: a network has too little in common with its checkpoint, or a frozen layer learned nothing.
+            RefusedInput: If the checkpoint fits less than 10 % of a network's weights, or if a frozen layer has learned
+                nothing.
         """
         checkpoint, sentences = read_checkpoint(self.checkpoint), []
         for name in pl_module.network_names:
@@ -59,35 +62,35 @@ class InitFrom(GenerativeCallback):
                 if key.startswith(prefix)
             }
             network = pl_module.get_submodule(name)
-            found = transfer(network, state)
-            if found.share < _LEAST:
-                there, here = made_by(checkpoint), type(pl_module).__name__
-                other = f"of a {there}, this is a {here}" if there not in ("", here) else ""
-                why = other or changed_settings(pl_module, checkpoint, most=3)
+            transferred = transfer(network, state)
+            if transferred.share < _MIN_SHARE:
+                saved, current = made_by(checkpoint), type(pl_module).__name__
+                different_class = f"of a {saved}, this is a {current}" if saved not in ("", current) else ""
+                why = different_class or changed_settings(pl_module, checkpoint, most=3)
                 raise RefusedInput(
-                    f"init_from={self.checkpoint}: only {found.share:.0%} of the {name} fit the checkpoint"
+                    f"init_from={self.checkpoint}: the checkpoint fits only {transferred.share:.0%} of the {name}"
                     f"{f' ({why})' if why else ''}: choose the same model, network and widths."
                 )
             if pl_module.freeze_discriminator:
-                self._refuse_frozen(pl_module.freeze_discriminator, name, network, found)
-            sentences.append(f"{name}: {found}")
+                self._refuse_frozen(pl_module.freeze_discriminator, name, network, transferred)
+            sentences.append(f"{name}: {transferred}")
         average = checkpoint.get(EMA_KEY)
         if average is not None:
             transfer(pl_module.start_average(), average["state_dict"])
         return sentences
 
-    def _refuse_frozen(self, num: int, name: str, network: nn.Module, found: Transferred) -> None:
+    def _refuse_frozen(self, num: int, name: str, network: nn.Module, transferred: Transferred) -> None:
         """Raises `RefusedInput` if a frozen layer of a network has learned nothing."""
         for key, value in network.named_parameters():
             if value.requires_grad:
                 continue
-            if key in found.left:
+            if key in transferred.left:
                 why = "the checkpoint does not have in this size"
-            elif key in found.adapted and value.shape[1] > 1:
-                why = "comes from gray images and would see no color"
+            elif key in transferred.adapted and value.shape[1] > 1:
+                why = "was trained on gray images and cannot distinguish colors"
             else:
                 continue
             raise RefusedInput(
                 f"init_from={self.checkpoint}: model.freeze_discriminator={num} freezes {key} of the {name}, which"
-                f" {why}: freeze no layers, or begin with a checkpoint of such images and networks."
+                f" {why}: freeze no layers, or use a checkpoint with the same networks and image channels."
             )

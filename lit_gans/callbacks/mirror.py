@@ -1,4 +1,4 @@
-"""A copy of the run folder at an address of fsspec, such as `s3://bucket/run`."""
+"""Callback that copies the run folder to an fsspec URL, such as `s3://bucket/run`."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from lit_gans.training.callback import GenerativeCallback
 
 logger = logging.getLogger(__name__)
 
-Version = tuple[int, int, int, int]  # of a file: its inode, its size, and the times of its last changes
+Version = tuple[int, int, int, int]  # inode, size, modification time and status change time of a file
 
 
 class Mirror(GenerativeCallback):
-    """Copies files of the run folder that have changed to an address, after each checkpoint and at the end.
+    """Copies changed files of the run folder to an fsspec URL, after each checkpoint and when the training ends.
 
-    Rank 0 copies in a thread, so that the training does not wait. A checkpoint arrives after its rows of `metrics.csv`,
-    a sharded one with its commit marker last. What cannot be copied is tried again after the next checkpoint.
+    Rank 0 copies in a thread, so that the training does not wait. A checkpoint is copied after its rows of
+    `metrics.csv`. The commit marker of a sharded checkpoint is copied last. If a copy fails, it is retried after the
+    next checkpoint.
 
     Args:
-        address: of a folder, such as `s3://bucket/run`.
+        address: URL of a folder, such as `s3://bucket/run`.
 
     Raises:
-        RefusedInput: there is no such file system, or its package is not installed.
-        FailedWrite: at the end, not everything could be copied; the run folder is complete.
+        RefusedInput: If the file system of the URL does not exist, or if its package is not installed.
+        FailedWrite: If not all files could be copied when the training ended. The run folder itself is complete.
     """
 
     def __init__(self, address: str) -> None:
@@ -46,7 +47,7 @@ class Mirror(GenerativeCallback):
         self._sending: Future[None] | None = None
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        self._is_due = True  # the file is complete in the next iteration
+        self._is_due = True  # this hook precedes the save; the file is complete when the next iteration starts
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         if self._is_due and trainer.is_global_zero and (self._sending is None or self._sending.done()):
@@ -64,17 +65,17 @@ class Mirror(GenerativeCallback):
         wait([self._sending] if self._sending is not None else [])
         try:
             self._start(Path(trainer.default_root_dir)).result()
-        except Exception as error:  # of any file system
+        except Exception as error:  # file systems raise errors of any type
             raise failed_write(self.address, error) from error
         logger.info("copied to %s", self.address)
 
     def _start(self, folder: Path) -> Future[None]:
-        """Copies in the thread what has changed by now."""
+        """Starts to copy all files in the thread that have changed since they were last copied."""
         self._is_due = False
         paths = (path for path in folder.rglob("*") if path.is_file() and is_finished(path.relative_to(folder)))
         versions = {path.relative_to(folder).as_posix(): _version(path) for path in paths}
         changed = {name for name, version in versions.items() if self._sent.get(name) != version}
-        # open, a checkpoint stays readable when it is replaced; its rows are on disk already
+        # an open checkpoint stays readable when it is replaced; its rows of metrics.csv are already on disk
         opened = {name: (folder / name).open("rb") for name in changed if _is_checkpoint(name)}
         self._sending = self._thread.submit(self._send, folder, versions, changed, opened)
         return self._sending
@@ -82,7 +83,7 @@ class Mirror(GenerativeCallback):
     def _send(
         self, folder: Path, versions: Mapping[str, Version], changed: set[str], opened: Mapping[str, BufferedIOBase]
     ) -> None:
-        """Copies what has changed, and removes what no longer exists."""
+        """Copies changed files to the URL, and removes files from it that no longer exist in the folder."""
         remote = Remote(self.address)
         with ExitStack() as stack:
             for file in opened.values():
@@ -96,7 +97,7 @@ class Mirror(GenerativeCallback):
             for name in sorted(changed, key=_order):
                 if name in opened:
                     remote.write(name, opened[name])
-                elif (folder / name).exists():  # still
+                elif (folder / name).exists():  # may have been removed since `_start` listed it
                     with (folder / name).open("rb") as file:
                         remote.write(name, file)
                 self._sent[name] = versions[name]
@@ -112,7 +113,7 @@ def _is_checkpoint(name: str) -> bool:
 
 
 def _order(name: str) -> tuple[bool, bool, str]:
-    """Checkpoints come last, and of a sharded one its marker."""
+    """Returns a sort key: checkpoints come last, and the commit marker of a sharded checkpoint after its shards."""
     return _is_checkpoint(name), name.endswith(f"/{COMMIT}"), name
 
 

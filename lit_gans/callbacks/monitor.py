@@ -1,4 +1,4 @@
-"""What follows a measured value: the best checkpoint, and early stopping."""
+"""Reading of new metric values for the best checkpoint and for early stopping."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from lightning.pytorch import LightningModule, Trainer
 from lit_gans.common.errors import RefusedInput, nearest, refuse_below
 from lit_gans.training.callback import GenerativeCallback, directions_of, refuse_unmeasured
 
-_METRIC = "metric/"  # begins keys that callbacks measure and name in their `directions`
+_METRIC = "metric/"  # prefix of the keys that callbacks measure and list in `directions`
 
 
 class Monitor:
-    """Reads each new value of a metric once and compares it with others.
+    """Reads every new value of a metric once and ranks it.
 
     Args:
-        name: key of the metric; `auto` uses the FID if it is measured, the first of several; None reads nothing.
+        name: key of the metric; `auto` uses the first measured FID, if any; None reads no metric.
         mode: whether smaller (`min`) or larger (`max`) values are better; `auto` uses the direction that the
-            measurement declares, and `min` for other values, such as losses.
+            measurement declares, or `min` if there is none, as for losses.
     """
 
     def __init__(self, name: str | None, mode: str) -> None:
         self.name, self.mode = name, mode
         self.reads_logged = name not in (None, "auto") and not name.startswith(_METRIC)  # see `GenerativeCallback`
         self._seen: torch.Tensor | None = None
-        self._iterated = False  # whether this training has had an iteration
+        self._has_iterated = False  # whether an iteration of this training has ended
 
     def state_key(self, name: str) -> str:
-        """Returns the state key of a callback, given by its name, that reads this metric."""
+        """Returns the state key of the callback class `name` that reads this metric."""
         return name if self.name in (None, "auto") else f"{name}({self.name})"
 
     def start(self, trainer: Trainer) -> None:
         """Marks the value at the start of a new or resumed training as read."""
-        self._iterated, self._seen = False, self._value(trainer)
+        self._has_iterated, self._seen = False, self._value(trainer)
 
     def refuse_unmeasured(self, trainer: Trainer) -> None:
-        """Raises `RefusedInput` if no callback measures the metric, unless it is of another kind, such as a loss."""
+        """Raises `RefusedInput` if the key begins with `metric/` and no callback measures it."""
         if self.name is not None and self.name.startswith(_METRIC):
             refuse_unmeasured(trainer, f"monitor={self.name}", self.name)
 
     def refuse_unlogged(self, trainer: Trainer) -> None:
-        """Raises `RefusedInput` if nothing has logged the metric in the first iteration, after which this is called."""
-        if self._iterated:
+        """Raises `RefusedInput` if the first iteration has not logged the metric. Called after every iteration."""
+        if self._has_iterated:
             return
-        self._iterated, logged = True, trainer.callback_metrics
+        self._has_iterated, logged = True, trainer.callback_metrics
         if self.name not in (None, "auto", *logged, *directions_of(trainer)):
             raise RefusedInput(f"monitor={self.name}: nothing measures it; {nearest(str(self.name), logged)}")
 
     def new(self, trainer: Trainer) -> float | None:
-        """Returns the value if it was measured in this iteration, averaged over ranks, otherwise None."""
+        """Returns the value averaged over ranks if it has not been read before, otherwise None."""
         value = self._value(trainer)
         if value is None or value is self._seen:
             return None
@@ -58,21 +58,22 @@ class Monitor:
         return self.value(trainer)
 
     def value(self, trainer: Trainer) -> float | None:
-        """Returns the last value, averaged over ranks, or None."""
+        """Returns the last value averaged over ranks, or None if there is no value."""
         value = self._value(trainer)
         if value is None or trainer.world_size == 1:
             return value if value is None else float(value)
         return float(trainer.strategy.reduce(value.to(trainer.strategy.root_device, torch.double, copy=True)))
 
     def monitored(self, trainer: Trainer) -> tuple[str, str] | None:
-        """Returns the key of the metric and whether its `min` or its `max` is best, once every callback knows what it
-        measures; None if there is no metric.
+        """Returns the key of the metric and whether its `min` or its `max` is best, or None if there is no metric.
+
+        Callers must wait until every callback has set its `directions`.
         """
         key = self._key(trainer)
         return None if key is None else (key, self._mode(trainer) or "min")
 
     def rank(self, trainer: Trainer, value: float) -> tuple[bool, float]:
-        """Returns what is smaller for better values; NaN is the worst."""
+        """Returns a sort key that is smaller for better values. NaN has the largest key."""
         return value != value, -value if self._mode(trainer) == "max" else value
 
     def _mode(self, trainer: Trainer) -> str | None:
@@ -81,7 +82,8 @@ class Monitor:
     def _key(self, trainer: Trainer) -> str | None:
         if self.name != "auto":
             return self.name
-        known = [*directions_of(trainer), *trainer.callback_metrics]  # in an order that a resumed training has, too
+        # a resumed training has the same order of keys, so it chooses the same FID
+        known = [*directions_of(trainer), *trainer.callback_metrics]
         return next((name for name in known if name.startswith("metric/fid_")), None)
 
     def _value(self, trainer: Trainer) -> torch.Tensor | None:
@@ -90,17 +92,18 @@ class Monitor:
 
 
 class EarlyStopping(GenerativeCallback):
-    """Stops after `patience` consecutive measurements without a better value; `last.ckpt` is written as usual.
+    """Stops the training after `patience` consecutive measurements without a better value of a metric.
 
-    Lightning's `EarlyStopping` checks at the end of epochs and mistakes an old value for a new one.
+    `last.ckpt` is written as usual. Lightning's `EarlyStopping` checks at the end of every epoch instead, and counts an
+    old value as a new measurement.
 
     Args:
-        patience: number of measurements without a better value; null never stops.
+        patience: number of measurements without a better value after which the training stops; null never stops it.
         monitor: key of the metric; `auto` uses the FID.
         mode: whether smaller (`min`) or larger (`max`) values are better; `auto` uses the direction of the metric.
 
     Raises:
-        RefusedInput: `patience` is below 1, or nothing logs the metric.
+        RefusedInput: If `patience` is below 1, or if nothing logs the metric.
     """
 
     def __init__(
@@ -124,10 +127,10 @@ class EarlyStopping(GenerativeCallback):
         self.best_value, self.waited = state_dict["best_value"], state_dict["waited"]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._monitor.refuse_unmeasured(trainer)  # every callback knows by now what it measures
+        self._monitor.refuse_unmeasured(trainer)  # not in `setup`, where callbacks set their `directions`
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        if trainer.global_step == 0 and self._has_measured:  # a new training with the callback of an earlier one
+        if trainer.global_step == 0 and self._has_measured:  # this callback was used in a previous training
             self.best_value, self.waited = None, 0
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Progress bar of a run: iteration, time left, losses, images per second and the last measured value, as the FID."""
+"""Progress bar with the iteration, the remaining time, losses, images per second and metrics such as the FID."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from lit_gans.common.progress import in_words
 from lit_gans.training.callback import GenerativeCallback, callbacks_of
 from lit_gans.training.module import AdversarialModule
 
-_LINES = 20  # number of lines per run without a terminal, besides
-_EARLY = (10, 100)  # iterations, so that a long run shows its speed and losses soon
-_SILENCE = 300.0  # seconds after a line, at most, until the next
-_ITERATIONS, _SECONDS = 100, 30.0  # of a window of `TimeLeft`: at least so many, and at least so long
+_LINES = 20  # number of evenly spaced lines per run without a terminal
+_EARLY_ITERATIONS = (10, 100)  # iterations with an additional line, so that a long run shows its speed early
+_MAX_INTERVAL = 300.0  # maximum time between two lines, in seconds
+_MIN_WINDOW_ITERATIONS = 100  # minimum number of iterations in a window of `TimeLeft`
+_MIN_WINDOW_SECONDS = 30.0  # minimum duration of a window of `TimeLeft`, in seconds
 
 
 class _TwoLines(Progress):
-    """Shows the numbers below the bar, since a narrow terminal would truncate a single line."""
+    """Progress bar with the numbers on a second line, because a narrow terminal would truncate a single line."""
 
     numbers = ""
 
@@ -37,20 +38,24 @@ class _TwoLines(Progress):
 
 
 class ProgressBar(GenerativeCallback, LightningProgressBar):
-    """Shows a bar over generator iterations in a terminal or notebook; prints 20 lines per run elsewhere, some more
-    early in a run, and one at least every five minutes. Both say how long the run still takes, see `TimeLeft`.
+    """Shows the progress of a run in generator iterations, with an estimate of the remaining time.
+
+    In a terminal or notebook, the progress is a bar. Elsewhere, 20 lines per run are printed. Additional lines are
+    printed at iterations 10 and 100, and whenever five minutes have passed without a line. See `TimeLeft` for the
+    estimate.
 
     Args:
-        refresh_every: number of iterations between two updates of the numbers, which copy losses from the device.
+        refresh_every: number of iterations between two updates of the numbers. Every update copies losses from the
+            device.
     """
 
     def __init__(self, refresh_every: int = 10) -> None:
         super().__init__()
         self.refresh_every = max(1, refresh_every)
-        self._enabled = True  # Lightning disables it on other ranks
+        self._enabled = True  # Lightning calls `disable` on all ranks except 0
         self._progress: _TwoLines | None = None
         self._time_left = TimeLeft()
-        self._said_at = 0.0
+        self._printed_at = 0.0  # time of the last line, from the clock of `TimeLeft`
 
     def disable(self) -> None:
         self._enabled = False
@@ -62,7 +67,7 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
         if not self._enabled:
             return
         self._console, self._time_left = Console(), TimeLeft()
-        self._said_at = self._time_left.clock()
+        self._printed_at = self._time_left.clock()
         total = trainer.estimated_stepping_batches
         self._total = int(total) if total != float("inf") else None
         first, last = trainer.global_step + 1, self._total or "?"
@@ -95,14 +100,14 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
                 self._progress.update(self._task, left=self._left(trainer))
                 self._progress.numbers = self._numbers(trainer)
         elif self._is_due(step):
-            self._said_at = self._time_left.clock()
+            self._printed_at = self._time_left.clock()
             parts = [f"iteration {step}/{self._total or '?'}", self._left(trainer), self._numbers(trainer)]
             self._print("  ".join(part for part in parts if part))
 
     def _is_due(self, step: int) -> bool:
-        """Whether to print a line after this iteration."""
-        is_regular = step in _EARLY or step % max(1, (self._total or 100 * _LINES) // _LINES) == 0
-        return is_regular or self._time_left.clock() - self._said_at >= _SILENCE
+        """Returns whether to print a line after this iteration."""
+        is_regular = step in _EARLY_ITERATIONS or step % max(1, (self._total or 100 * _LINES) // _LINES) == 0
+        return is_regular or self._time_left.clock() - self._printed_at >= _MAX_INTERVAL
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:
         self._time_left.pause()
@@ -143,56 +148,59 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
 
 
 class TimeLeft:
-    """Estimates the seconds until a training ends.
+    """Estimates the remaining time of a training.
 
-    Iterations to come take as long as those of one or two windows before, with their grids, checkpoints and all else
-    but measurements. These are counted apart, since they are rare and long: as many as are to come, each as long as
-    the last one of its callback. The first iteration, which may compile, and the real images, which are measured once,
-    do not count.
+    The estimate uses the mean duration of recent iterations, including sample grids and checkpoints. The mean covers
+    the current window and the previous window. A window has at least 100 iterations and lasts at least 30 seconds.
+
+    Measurements are rare and long, and are therefore estimated separately: the remaining number of measurements,
+    multiplied by the duration of the callback's last measurement. The first iteration is not counted, because it may
+    compile. The measurement of the real images is not counted, because it runs only once.
 
     Args:
-        clock: returns the time in seconds.
+        clock: function that returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self._begin: tuple[float, int] | None = None  # time and iteration where the window before began
-        self._end = (0.0, 0)  # and where it ended; the times are moved by the measurements since then
+        # time and iteration at the start and at the end of the previous window; measurements shift the times
+        self._begin: tuple[float, int] | None = None
+        self._end = (0.0, 0)
         self._paused_at = 0.0
 
     def end_iteration(self, iteration: int) -> None:
-        """Notes the end of an iteration."""
+        """Records the end of an iteration."""
         now = (self.clock(), iteration)
         if self._begin is None:
             self._begin = self._end = now
-        elif iteration - self._end[1] >= _ITERATIONS and now[0] - self._end[0] >= _SECONDS:
+        elif iteration - self._end[1] >= _MIN_WINDOW_ITERATIONS and now[0] - self._end[0] >= _MIN_WINDOW_SECONDS:
             self._begin, self._end = self._end, now
 
     def pause(self) -> None:
-        """Notes the start of a measurement."""
+        """Records the start of a measurement."""
         self._paused_at = self.clock()
 
     def go_on(self) -> None:
-        """Notes the end of a measurement."""
+        """Records the end of a measurement, and excludes its duration from the windows."""
         seconds = self.clock() - self._paused_at
         self._end = (self._end[0] + seconds, self._end[1])
         if self._begin is not None:
             self._begin = (self._begin[0] + seconds, self._begin[1])
 
     def seconds(self, trainer: Trainer, total: int | None) -> float | None:
-        """Returns the seconds until the end, or None while they are unknown, and in the last iteration.
+        """Returns the remaining time in seconds, or None if it is unknown or the last iteration has ended.
 
         Args:
-            trainer: trainer of the training.
-            total: number of its iterations; None if there is no such limit.
+            trainer: trainer of the run.
+            total: total number of iterations; None if the number is not limited.
         """
-        limits = [each.time_remaining() for each in callbacks_of(trainer, Timer)]  # `max_time`
-        known = [limit for limit in limits if limit is not None]
+        limits = [timer.time_remaining() for timer in callbacks_of(trainer, Timer)]  # from `max_time`
+        estimates = [limit for limit in limits if limit is not None]
         step = trainer.global_step
         if step == total:
             return None
         if total and self._begin is not None and step > self._begin[1]:
-            each = (self.clock() - self._begin[0]) / (step - self._begin[1])
+            per_iteration = (self.clock() - self._begin[0]) / (step - self._begin[1])
             measuring = sum(m.seconds * m.num_left(total) for m in callbacks_of(trainer, Measurement))
-            known.append(each * (total - step) + measuring)
-        return min(known, default=None)
+            estimates.append(per_iteration * (total - step) + measuring)
+        return min(estimates, default=None)

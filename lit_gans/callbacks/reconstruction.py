@@ -1,4 +1,4 @@
-"""Measurements of reconstructions: how far they are from the images themselves."""
+"""Callback that measures the differences between reconstructions and their input images during training."""
 
 from __future__ import annotations
 
@@ -24,25 +24,31 @@ from lit_gans.training.module import AdversarialModule
 
 
 class ReconstructionMetrics(Measurement):
-    """Logs how close reconstructions come to images that the data holds out, or to those of the training.
+    """Measures the differences between reconstructions and their input images.
 
-    `metric/psnr` is the mean over images of the peak signal-to-noise ratio in decibels, `metric/ssim` the structural
-    similarity (Wang et al. 2004), `metric/l1` the mean absolute difference, and `metric/<perceptual>` a perceptual
-    distance. Reconstruction FID is the FID of `metrics=`, whose generated images are the reconstructions of images of
-    the training. See `Measurement`.
+    Uses the held-out images of the data, or the training images if the data has no held-out images. Logs `metric/psnr`
+    (peak signal-to-noise ratio in decibels), `metric/ssim` (structural similarity, Wang et al. 2004), `metric/l1` (mean
+    absolute difference) and `metric/<perceptual>` (perceptual distance). All values are means over images. See
+    `Measurement` for the schedule.
+
+    The reconstruction FID is the FID of `metrics=`: for an autoencoder, its generated images are reconstructions of
+    training images.
 
     Args:
-        every_n_steps: number of generator iterations between two measurements; the last iteration is always measured.
-        num_samples: number of images per measurement, at most all.
+        every_n_steps: number of generator iterations between two measurements. The last iteration is always measured.
+        num_samples: maximum number of images per measurement.
         batch_size: number of images reconstructed at once.
-        perceptual, perceptual_file: see `perceptual_network`; `none` leaves it out.
+        perceptual: name of the network of the perceptual distance, see `perceptual_network`; `none` measures no
+            perceptual distance.
+        perceptual_file: file of the network's weights, see `perceptual_network`.
 
     Raises:
-        RefusedInput: a number below 1, or a model that does not reconstruct images.
+        RefusedInput: If a number is below 1, or if the model does not reconstruct images.
     """
 
     headline = "metric/psnr"
-    _distances: dict[str, Callable[..., Any]]  # of each pair of images in [0, 1]
+    # functions that return the distance of every pair of images in [0, 1], by name
+    _distances: dict[str, Callable[..., Any]]
     _perceptual_sha256: str | None
 
     def __init__(
@@ -61,18 +67,18 @@ class ReconstructionMetrics(Measurement):
 
     def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
         if not isinstance(pl_module, AutoencoderKL):
-            raise RefusedInput("metric/psnr compares reconstructions with images: it needs model=autoencoder_kl.")
+            raise RefusedInput("metric/psnr compares reconstructions with images: use model=autoencoder_kl.")
         network = perceptual_network(self.perceptual, self.perceptual_file, pl_module.channels)
-        of_each: dict[str, Any] = {"data_range": 1.0, "reduction": "none"}
+        per_image: dict[str, Any] = {"data_range": 1.0, "reduction": "none"}
         self._distances = {
-            "psnr": partial(peak_signal_noise_ratio, dim=(1, 2, 3), **of_each),
-            "ssim": partial(structural_similarity_index_measure, **of_each),
-            "l1": lambda made, real: (made - real).abs().mean((1, 2, 3)),
+            "psnr": partial(peak_signal_noise_ratio, dim=(1, 2, 3), **per_image),
+            "ssim": partial(structural_similarity_index_measure, **per_image),
+            "l1": lambda fake, real: (fake - real).abs().mean((1, 2, 3)),
         }
         self._perceptual_sha256 = None if network is None else digest_of(network.state_dict())
         if network is not None:
             network.to(trainer.strategy.root_device)
-            self._distances[self.perceptual] = lambda made, real: network(made * 2 - 1, real * 2 - 1)
+            self._distances[self.perceptual] = lambda fake, real: network(fake * 2 - 1, real * 2 - 1)
 
     def _images(self, trainer: Trainer, module: AdversarialModule, rank: int = 0, world_size: int = 1) -> Tensor:
         assert isinstance(module, AutoencoderKL)
@@ -80,18 +86,19 @@ class ReconstructionMetrics(Measurement):
 
     def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
         data_sha256, num, shape = fingerprint([self._images(trainer, module)])
-        found = {"num_fake": num, "data_sha256": data_sha256, "image_size": shape[1:]}
+        images = {"num_fake": num, "data_sha256": data_sha256, "image_size": shape[1:]}
         perceptual = {"perceptual": self.perceptual, "perceptual_sha256": self._perceptual_sha256}
-        return super().stamp(trainer, module) | found | perceptual
+        return super().stamp(trainer, module) | images | perceptual
 
     @torch.no_grad()
     def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
-        own = self._images(trainer, module, trainer.global_rank, trainer.world_size)  # none on some ranks, if few
-        batches = own.split(self.batch_size) if len(own) else ()
+        images = self._images(trainer, module, trainer.global_rank, trainer.world_size)
+        # with fewer images than ranks, some ranks have none
+        batches = images.split(self.batch_size) if len(images) else ()
         mean = MeanMetric(nan_strategy="disable").set_dtype(torch.float64).to(module.device)
         means = {name: mean.clone() for name in self._distances}
         for batch in self.until_stopped(trainer, batches):
-            made, real = module.decode(to_networks(batch)), to_unit_range(batch).to(module.device)
+            fake, real = module.decode(to_networks(batch)), to_unit_range(batch).to(module.device)
             for name, distance in self._distances.items():
-                means[name].update(distance(made, real))
+                means[name].update(distance(fake, real))
         return {f"metric/{name}": mean.compute().item() for name, mean in means.items()}

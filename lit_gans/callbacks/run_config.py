@@ -1,4 +1,4 @@
-"""The configuration of a run: written to its folder and checkpoints, and verified to be equal on every rank."""
+"""Callback that saves the configuration of a run and verifies that it is equal on all ranks."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.callback import GenerativeCallback
 
-# arguments of data sources that change neither images nor their order; and paths, which may move: the loader compares
-# what is there
+# arguments of data sources that change neither the images nor their order
 _SAME_IMAGES = ("batch_size", "num_workers", "placement", "cache", "cache_bytes", "on_error", "seed", "flip")
+# arguments that are paths: data may be moved, and the loader compares the images themselves
 _PATHS = ("root", "labels", "files", "font")
 
 
 class RunConfig(GenerativeCallback):
-    """Stores the resolved configuration of a run and compares it over all ranks.
+    """Stores the resolved configuration of a run and verifies that it is equal on all ranks.
 
-    Writes its files to the run folder when the training begins, so that an invalid run changes nothing, and the
-    configuration to checkpoints, from which `lit-gans evaluate` reads data and metrics. Loggers receive it as
-    hyperparameters. Different configurations on different ranks raise an error before the first step.
+    The files are written to the run folder when the training begins, so that an invalid run changes no files. Every
+    checkpoint contains the configuration, from which `lit-gans evaluate` reads data and metrics. Loggers receive the
+    configuration as hyperparameters. `setup` raises an error if the configuration differs between ranks.
 
     Args:
         config: resolved configuration.
-        files: contents of the files to write, by file name; None for none.
+        files: contents of the files to write, by file name; None writes no files.
 
     Raises:
-        RefusedInput: the configuration differs between ranks; raised by `setup`.
+        RefusedInput: If the configuration differs between ranks. Raised by `setup`.
     """
 
     def __init__(self, config: dict[str, Any], files: dict[str, str] | None = None) -> None:
@@ -42,14 +42,14 @@ class RunConfig(GenerativeCallback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if trainer.world_size == 1:
             return
-        everyone: list[dict[str, Any]] = [{}] * trainer.world_size
-        torch.distributed.all_gather_object(everyone, flat(self.config))
-        first = everyone[0]
-        for rank, theirs in enumerate(everyone):
-            for name in [*first, *theirs]:
-                if theirs.get(name) != first.get(name):
+        configs: list[dict[str, Any]] = [{}] * trainer.world_size
+        torch.distributed.all_gather_object(configs, flat(self.config))
+        first = configs[0]
+        for rank, config in enumerate(configs):
+            for name in [*first, *config]:
+                if config.get(name) != first.get(name):
                     raise RefusedInput(
-                        f"rank {rank} has {name}={theirs.get(name)} where rank 0 has {first.get(name)}: start every"
+                        f"rank {rank} has {name}={config.get(name)}, but rank 0 has {first.get(name)}: start every"
                         " process with the same overrides, in the same folder."
                     )
 
@@ -62,14 +62,15 @@ class RunConfig(GenerativeCallback):
                     part.write_text(text, encoding="utf-8")
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Raises `RefusedInput` if the resumed checkpoint was trained on other data."""
-        theirs = checkpoint.get(FORMAT_KEY, {}).get("config", {}).get("data")
-        theirs, ours = (flat({"data": data or {}}) for data in (theirs, self.config.get("data")))
-        for name in theirs.keys() & ours.keys():
-            if theirs[name] != ours[name] and name.rpartition(".")[2] not in (*_SAME_IMAGES, *_PATHS):
+        """Raises `RefusedInput` if the resumed checkpoint was trained on different data."""
+        data = checkpoint.get(FORMAT_KEY, {}).get("config", {}).get("data"), self.config.get("data")
+        saved, current = (flat({"data": arguments or {}}) for arguments in data)
+        for name in saved.keys() & current.keys():
+            if saved[name] != current[name] and name.rpartition(".")[2] not in (*_SAME_IMAGES, *_PATHS):
                 raise RefusedInput(
-                    f"the checkpoint was trained with {name}={theirs[name]}, this run has {ours[name]}: a resumed run"
-                    " must see the same data. To start a new run from its networks, use init_from=PATH."
+                    f"the checkpoint was trained with {name}={saved[name]}, but this run has {current[name]}: a resumed"
+                    " run must use the same data. To start a new run from the checkpoint's networks, use"
+                    " init_from=PATH."
                 )
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Sample grids of fixed latents during training, and an animation of them."""
+"""Callback that writes grids of samples of fixed latents during training, and an animation of the grids."""
 
 from __future__ import annotations
 
@@ -22,27 +22,29 @@ from lit_gans.training.callback import GenerativeCallback, continues_run, data_o
 from lit_gans.training.module import AdversarialModule
 
 FILM = "training.gif"
-_KEY = "samples"  # of the grids in loggers
-_MAX_FRAMES, _MAX_FRAME_SIZE = 100, 768  # of the film; a frame's size in pixels
+_KEY = "samples"  # key of the grids in loggers
+_MAX_FRAMES = 100  # maximum number of frames of the animation
+_MAX_FRAME_SIZE = 768  # maximum width and height of a frame, in pixels
 
 
 class Samples(GenerativeCallback):
-    """Writes sample grids to `samples/<iteration>.png` in the run folder, and at the end `samples/training.gif`.
+    """Writes sample grids to `samples/<iteration>.png` in the run folder, and an animation when the training ends.
 
-    The animation shows the grids of this run, and those before the checkpoint that it resumed from.
+    The animation `samples/training.gif` shows the grids of this run. In a resumed run, it also shows the grids up to
+    the checkpoint from which the run resumed.
 
     The loggers of TensorBoard, Weights & Biases and MLflow receive the same grids, see `log_grid`. Samples of
-    `Plottable` data, such as points, are plotted; grids of pix2pix show inputs, translations and targets, those of
-    CycleGAN also what comes back.
+    `Plottable` data, such as points, are plotted. Grids of pix2pix show inputs, translations and targets. Grids of
+    CycleGAN also show the images translated back.
 
     Args:
         every_n_steps: number of generator iterations between two grids.
-        num: number of images in a grid; with classes, rounded down to full rows of one image per class.
-        seed: seed of the latents, the same in every grid.
+        num: number of images in a grid; for a generator with classes, rounded down to full rows of one image per class.
+        seed: seed of the latents, which are the same in every grid.
         frames_per_second: frame rate of the animation.
 
     Raises:
-        RefusedInput: a number below 1.
+        RefusedInput: If a number is below 1, or if the frame rate is not positive.
     """
 
     conflict = "write the same sample grids"
@@ -52,15 +54,15 @@ class Samples(GenerativeCallback):
         refuse_not_positive(frames_per_second=frames_per_second)
         self.every_n_steps, self.num, self.seed = every_n_steps, num, seed
         self.frames_per_second = frames_per_second
-        self._iterations: list[int] = []  # of the grids of this run
-        self._written = -1  # iteration of the last grid in this process
+        self._iterations: list[int] = []  # iterations of this run's grids
+        self._written = -1  # iteration of the last grid that this process wrote
 
     @property
     def state_key(self) -> str:
         return f"Samples({self.num}, {self.seed})"
 
     def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
-        """Returns whether a state is of sample grids, even of other settings."""
+        """Returns whether a state belongs to a `Samples` callback, even with other settings."""
         return key.partition("(")[0] == "Samples"
 
     def state_dict(self) -> dict[str, Any]:
@@ -77,13 +79,13 @@ class Samples(GenerativeCallback):
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         refuse_other_run(trainer)
         step, self._written = trainer.global_step, -1
-        grids = [each for each in grids_in(self.folder(trainer)) if each <= step]
+        iterations = [iteration for iteration in grids_in(self.folder(trainer)) if iteration <= step]
         if not continues_run(trainer):
             self._iterations = []
-        elif not self._iterations:  # a checkpoint of an earlier version has none
-            self._iterations = grids
-        else:  # the last grid of a training comes after its last checkpoint
-            self._iterations = [each for each in grids if each in self._iterations or each == step]
+        elif not self._iterations:  # checkpoints of earlier versions do not store the iterations
+            self._iterations = iterations
+        else:  # the last grid of a training is written after its last checkpoint, which does not list it
+            self._iterations = [each for each in iterations if each in self._iterations or each == step]
         if trainer.global_step == 0:
             self._write(trainer, pl_module)
 
@@ -117,11 +119,11 @@ class Samples(GenerativeCallback):
 
 
 def log_grid(logger: Logger, path: Path, step: int) -> None:
-    """Shows a grid as `samples` in TensorBoard, Weights & Biases or MLflow; other loggers do not receive it.
+    """Logs a grid under the key `samples` to TensorBoard, Weights & Biases or MLflow. Skips all other loggers.
 
     Args:
-        logger: a logger of Lightning.
-        path: path of the grid, a PNG.
+        logger: logger of Lightning.
+        path: path of the grid, a PNG file.
         step: generator iteration of the grid.
     """
     if isinstance(logger, WandbLogger):
@@ -135,19 +137,19 @@ def log_grid(logger: Logger, path: Path, step: int) -> None:
 
 
 def grids_in(folder: Path) -> dict[int, Path]:
-    """Returns the paths of the grids in a folder by iteration, in order."""
-    found = {int(path.stem): path for path in folder.glob("[0-9]*.png") if path.stem.isdecimal()}
-    return dict(sorted(found.items()))
+    """Returns the paths of the grids in a folder, keyed and ordered by iteration."""
+    paths = {int(path.stem): path for path in folder.glob("[0-9]*.png") if path.stem.isdecimal()}
+    return dict(sorted(paths.items()))
 
 
 def write_film(folder: Path, frames_per_second: float, iterations: Collection[int] | None = None) -> Path:
-    """Writes `training.gif` from the grids in `folder`, ordered by iteration; the last frame lasts two seconds.
+    """Writes `training.gif` from the grids in `folder`, ordered by iteration, and returns its path.
 
-    If there are more than 100 grids, the animation shows 100 evenly spaced ones, including the first and the last.
-    Frames are at most 768 pixels wide and high, and are read one at a time.
+    If there are more than 100 grids, the animation shows 100 evenly spaced grids, including the first and the last.
+    Frames are at most 768 pixels wide and high. The last frame lasts two seconds. Grids are read one at a time.
 
     Args:
-        folder: folder of the grids and of the animation.
+        folder: folder that contains the grids and receives the animation.
         frames_per_second: frame rate of the animation.
         iterations: iterations whose grids are shown; None shows all grids in the folder.
     """
@@ -163,13 +165,16 @@ def write_film(folder: Path, frames_per_second: float, iterations: Collection[in
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """See `replacing`; the temporary name has the suffix, which chooses the format."""
+    """Calls `replacing` with a temporary name that keeps the suffix, because the suffix selects the image format."""
     with writing(path), replacing(path, path.with_name(f"unfinished{path.suffix}")) as part:
         yield part
 
 
 def _frames(paths: list[Path]) -> Iterator[Image.Image]:
-    """Yields each image at the size of the first, scaled down if it is too large, with one open file at a time."""
+    """Yields every image, resized to the size of the first image.
+
+    The first image is scaled down if it exceeds the maximum size. Only one file is open at a time.
+    """
     size: tuple[int, int] | None = None
     for path in paths:
         with Image.open(path) as image:

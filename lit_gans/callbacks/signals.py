@@ -1,6 +1,4 @@
-"""Signals that ask a training to stop at the next iteration boundary and end its measurement, on every rank; jobs of
-SLURM that are queued again.
-"""
+"""Handling of signals that stop a training on all ranks at the end of an iteration, and requeueing of SLURM jobs."""
 
 from __future__ import annotations
 
@@ -23,86 +21,91 @@ from lit_gans.common._compat.torch import default_store
 
 logger = logging.getLogger(__name__)
 
-_CAME = "came"  # key of the store
+_RECEIVED_KEY = "came"  # key that a rank sets in the store when it has received a signal
 
 
 class Abandoned(Exception):
-    """A signal has ended a measurement before its values were known."""
+    """Raised when a signal interrupts a measurement before its values are known."""
 
 
 class StopSignals:
-    """Notes the first signal; a second one takes effect immediately.
+    """Signal handlers that record the first signal. A second signal takes effect immediately.
 
-    Lightning installs handlers of its own after its `setup` hooks and restores, at the end, those that it found. Ours
-    are therefore installed before and again after that, and give way if they are called after the training.
+    Lightning installs its own handlers after the `setup` hooks, and restores the previous handlers when the training
+    ends. The handlers of this class are therefore installed twice, before and after Lightning's. If Lightning restores
+    one of them after the training, it passes the signal on to the original handler.
 
     Attributes:
-        received: number of the signal, or None.
+        received: number of the received signal, or None.
     """
 
     def __init__(self) -> None:
         self.received: int | None = None
-        self._waiting = self._says = False
-        self._before: dict[int, Any] = {}
-        self._store: Store | None = None  # of this training, on several ranks
+        self._is_waiting = self._prints = False
+        self._original_handlers: dict[int, Any] = {}
+        self._store: Store | None = None  # shared by the ranks of this training; None on a single process
 
     def start(self, *numbers: int, says: bool = True) -> None:
-        """Begins to wait for signals; does nothing outside the main thread, which alone may handle them.
+        """Installs the handlers. Does nothing outside the main thread, because Python handles signals only there.
 
         Args:
             *numbers: numbers of the signals.
-            says: whether the first one prints that the training stops, as one of several processes does.
+            says: whether the first signal prints a line that the training stops; only one of several processes should.
         """
-        self.received, self._waiting, self._says, self._store = None, True, says, None
+        self.received, self._is_waiting, self._prints, self._store = None, True, says, None
         for number in numbers:
-            before = signal.getsignal(number)
+            handler = signal.getsignal(number)
             try:
                 signal.signal(number, self._receive)
             except ValueError:
                 return
-            self._before.setdefault(number, before)
+            self._original_handlers.setdefault(number, handler)
 
     def share(self, trainer: Trainer) -> None:
-        """Lets the ranks see each other's signals from now on; every rank must call it, the first time in a training.
+        """Makes signals visible to all ranks from now on. All ranks must make the first call in a training together.
 
-        Through the store that they rendezvous with, which answers at once: no rank waits for another.
+        The ranks communicate through the store of their rendezvous, which replies immediately, so that no rank waits
+        for another rank.
         """
         if self._store is None and trainer.world_size > 1 and distributed.is_initialized():
             name = trainer.strategy.broadcast(uuid.uuid4().hex)
             self._store = PrefixStore(f"lit_gans/signals/{name}", default_store().clone())
 
     def came(self) -> bool:
-        """Returns whether a signal has come to any rank; the ranks may see it at different times."""
+        """Returns whether any rank has received a signal. The ranks may notice it at different times."""
         if self._store is None:
             return self.received is not None
         if self.received is not None:
-            self._store.set(_CAME, "")
-        return self._store.check([_CAME])
+            self._store.set(_RECEIVED_KEY, "")
+        return self._store.check([_RECEIVED_KEY])
 
     def again(self) -> None:
-        """Installs the handlers again, unless a signal came or the training has ended."""
-        for number in self._before if self._waiting else ():
+        """Reinstalls the handlers, unless a signal was received or the training has ended."""
+        for number in self._original_handlers if self._is_waiting else ():
             signal.signal(number, self._receive)
 
     def end(self) -> None:
-        """Restores the handlers from before `start`."""
-        self._waiting = False
-        for number, before in self._before.items():
-            signal.signal(number, before)
+        """Restores the handlers that `start` replaced."""
+        self._is_waiting = False
+        for number, handler in self._original_handlers.items():
+            signal.signal(number, handler)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        noted = self._waiting
-        self.end()  # a second signal takes effect immediately
-        if noted:
+        is_first = self._is_waiting
+        self.end()  # so that a second signal takes effect immediately
+        if is_first:
             self.received = number
-            if self._says:
-                _say(number)
-        else:  # installed once more by Lightning, after the end
+            if self._prints:
+                _print_stopping(number)
+        else:  # Lightning has restored this handler after the training
             signal.raise_signal(number)
 
 
-def _say(number: int) -> None:
-    """Writes to stderr that the training stops: past Python's buffers, which a signal may interrupt."""
+def _print_stopping(number: int) -> None:
+    """Prints to stderr that the training stops.
+
+    Writes to the file descriptor, because the signal may have interrupted a write to Python's buffers.
+    """
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
     text = f"\n{name}: the training stops after this iteration, with a checkpoint; a second one stops it at once.\n"
     with suppress(OSError):
@@ -110,7 +113,7 @@ def _say(number: int) -> None:
 
 
 def requeue_signal(trainer: Trainer) -> int | None:
-    """Returns the signal with which SLURM announces the end of a job that is to be queued again, or None."""
+    """Returns the signal that SLURM sends before it ends a job that is to be requeued, or None without requeueing."""
     environment = cluster_environment(trainer)
     if not isinstance(environment, SLURMEnvironment) or not environment.auto_requeue:
         return None
@@ -118,7 +121,7 @@ def requeue_signal(trainer: Trainer) -> int | None:
 
 
 def requeue_job() -> None:
-    """Queues this job of SLURM again; a failure is logged, as the checkpoint is written in any case."""
+    """Requeues this SLURM job. A failure is only logged, because the checkpoint has already been saved."""
     job = os.environ["SLURM_JOB_ID"]
     if "SLURM_ARRAY_JOB_ID" in os.environ:
         job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
@@ -127,6 +130,6 @@ def requeue_job() -> None:
         subprocess.run(command, check=True, capture_output=True, encoding="utf-8", errors="replace")
     except (OSError, subprocess.CalledProcessError) as error:
         output = error.stderr if isinstance(error, subprocess.CalledProcessError) else ""
-        logger.warning("job %s could not be queued again: %s %s", job, error, output)
+        logger.warning("job %s could not be requeued: %s %s", job, error, output)
     else:
-        logger.info("job %s is queued again", job)
+        logger.info("job %s is requeued", job)

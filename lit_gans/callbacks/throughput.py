@@ -1,4 +1,4 @@
-"""Training throughput and time, and utilization of the processor and the device."""
+"""Callback that logs the training throughput, and the utilization of the CPU and the device."""
 
 from __future__ import annotations
 
@@ -16,32 +16,33 @@ _GIB = 2**30
 
 
 class Throughput(GenerativeCallback):
-    """Logs images per second, and how busy processor and device are, without device synchronization.
+    """Logs images per second and the utilization of the CPU and the device, without device synchronization.
 
-    `throughput/images_per_second` counts the real images of all discriminator steps and ranks, `throughput/seconds` the
-    seconds of training, those before a resume included.
-    `utilization/processor` is the processor time of this process per second, 1 for one busy core, without that of the
-    loader's processes. `utilization/waiting` is the share of the time between two steps, in which the next batch is
-    fetched and copied. On CUDA, `utilization/device_memory_gib` is the peak of torch's allocations, and
-    `utilization/device` the share of the last moments in which the device computed, where the package nvidia-ml-py is
-    installed.
+    The values are logged every `log_every_n_steps` iterations and cover these iterations. Evaluation, sample grids and
+    checkpoints run inside `paused` and are excluded. The keys are:
 
-    Evaluation, sample grids and checkpoints run inside `paused` and are excluded. Values are of the last
-    `log_every_n_steps` iterations, and logged then.
-
+    - `throughput/images_per_second`: number of real images per second, over all discriminator steps and ranks.
+    - `throughput/seconds`: training time in seconds, including the time before resuming.
+    - `utilization/processor`: CPU time of this process per second, 1 for one busy core. Worker processes of the data
+      loader are excluded.
+    - `utilization/waiting`: share of the time that is spent between two steps, while the next batch is loaded and
+      copied.
+    - `utilization/device_memory_gib`: peak memory that torch allocated on a CUDA device, in GiB.
+    - `utilization/device`: share of the most recent sampling period in which a CUDA device was busy. Requires the
+      package nvidia-ml-py.
     """
 
     def __init__(self) -> None:
         self.images_per_second = 0.0
         self._all_images, self._all_seconds, self._earlier_seconds = 0, 0.0, 0.0
-        # since values were logged; the times of the clock are moved by what is excluded
+        # values since the last log; excluded time is added to `_start` and `_step_end`, so that it does not count
         self._start: float | None = None
         self._step_end: float | None = None
         self._images, self._waited, self._processor = 0, 0.0, 0.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._step_end = None
-        if trainer.global_step == 0:  # a new training with the callback of an earlier one
+        if trainer.global_step == 0:  # this callback may have been used in a previous training
             self._all_images, self._all_seconds, self._earlier_seconds = 0, 0.0, 0.0
         self._restart()
 
@@ -54,8 +55,8 @@ class Throughput(GenerativeCallback):
     ) -> None:
         image = batch["image"] if isinstance(batch, dict) else batch[0] if isinstance(batch, list | tuple) else batch
         self._images += len(image) * trainer.world_size
-        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # set by a connector; 0 logs nothing
-        if every and trainer.global_step % every == 0:
+        interval: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # set by a connector; 0 logs nothing
+        if interval and trainer.global_step % interval == 0:
             seconds = max(self._seconds_since_logged(), 1e-9)
             self.images_per_second = self._images / seconds
             self._all_images, self._all_seconds = self._all_images + self._images, self._all_seconds + seconds
@@ -68,7 +69,7 @@ class Throughput(GenerativeCallback):
         self._step_end = time.perf_counter()
 
     def exclude(self, seconds: float) -> None:
-        """Leaves seconds that have just passed out of all values."""
+        """Excludes the last `seconds` from all values."""
         self._start = None if self._start is None else self._start + seconds
         self._step_end = None if self._step_end is None else self._step_end + seconds
 
@@ -80,26 +81,26 @@ class Throughput(GenerativeCallback):
 
     @property
     def mean_images_per_second(self) -> float:
-        """Mean images per second over the full training in this process."""
+        """Mean number of images per second over the whole training in this process."""
         return self._all_images / self._all_seconds if self._all_seconds else 0.0
 
     @property
     def seconds(self) -> float:
-        """Seconds of training until now, those before a resume included."""
+        """Training time in seconds, including the time before resuming."""
         return self._earlier_seconds + self._all_seconds + self._seconds_since_logged()
 
     def _seconds_since_logged(self) -> float:
         return 0.0 if self._start is None else time.perf_counter() - self._start
 
     def _utilization(self, seconds: float, device: torch.device) -> dict[str, float]:
-        found = {
+        values = {
             "utilization/processor": (time.process_time() - self._processor) / seconds,
             "utilization/waiting": self._waited / seconds,
         }
         if device.type == "cuda":
-            found["utilization/device_memory_gib"] = torch.cuda.max_memory_allocated(device) / _GIB
-            found |= _device_utilization(device)
-        return found
+            values["utilization/device_memory_gib"] = torch.cuda.max_memory_allocated(device) / _GIB
+            values |= _device_utilization(device)
+        return values
 
     def _restart(self) -> None:
         self._start, self._processor = time.perf_counter(), time.process_time()
@@ -107,16 +108,16 @@ class Throughput(GenerativeCallback):
 
 
 def _device_utilization(device: torch.device) -> dict[str, float]:
-    """Returns what the driver reports, or nothing if it does not."""
+    """Returns the utilization that the driver reports, or an empty dict if it reports none."""
     try:
         return {"utilization/device": torch.cuda.utilization(device) / 100}
-    except (ModuleNotFoundError, RuntimeError):  # no nvidia-ml-py; a device without counters
+    except (ModuleNotFoundError, RuntimeError):  # nvidia-ml-py is not installed, or the device has no counters
         return {}
 
 
 @contextmanager
 def paused(trainer: Trainer) -> Iterator[None]:
-    """Excludes the time spent inside from the throughput."""
+    """Context manager that excludes the time spent inside it from the throughput."""
     start = time.perf_counter()
     try:
         yield

@@ -1,4 +1,4 @@
-"""A line about the health of a training every few minutes, and as soon as something is wrong."""
+"""Callback that checks the health of a training and logs it every few minutes, and failures immediately."""
 
 from __future__ import annotations
 
@@ -25,30 +25,33 @@ from lit_gans.training.sampling import evaluating
 
 logger = logging.getLogger(__name__)
 
-_NUM = 64  # number of real images, and of generated images, per look
-_MOST_REAL = 2048  # training images that samples are compared with
-_MOST_LOOKS = 1000  # that are kept
+_NUM = 64  # number of real images per check, which is also the number of samples
+_MOST_REAL = 2048  # maximum number of training images that samples are compared with
+_MOST_LOOKS = 1000  # maximum number of checks whose measurements are kept
 
 
 class Watch(GenerativeCallback):
-    """Logs a line about the health of the training every few minutes, and at once when something goes wrong.
+    """Checks the health of the training, logs it every few minutes, and logs failures immediately.
 
-    `learning`, at level INFO; `stalled`, `collapsing`, `discriminator wins`, `diverging` or `memorizing`, at level
-    WARNING, with what to try: see `lit_gans.callbacks.health.verdict`. Looks at up to 64 real images of the iteration
-    and as many samples, which takes less time than an iteration. A batch of one image has no distances between images:
-    they are left out, and a line says so once. (The module itself stops a training whose losses or
-    weights are not finite, see `lit_gans.training.finite`.)
+    A healthy training is logged as `learning` at level INFO. The failures `stalled`, `collapsing`, `discriminator
+    wins`, `diverging` and `memorizing` are logged at level WARNING, with advice. See
+    `lit_gans.callbacks.health.verdict` for their definitions. Losses and weights that are not finite are not checked
+    here, because the module itself stops such a training, see `lit_gans.training.finite`.
+
+    A check inspects up to 64 real images of the iteration and the same number of samples, which takes less time than
+    an iteration. Distances between images need two different real images. If a batch does not have them, the distances
+    are left out, and a line is logged the first time.
 
     Args:
-        every_n_steps: number of generator iterations between two looks.
-        patience: number of iterations that a failure must last.
-        minutes: time between two lines; 0 logs one at every look.
+        every_n_steps: number of generator iterations between two checks.
+        patience: number of iterations that a failure must last before it is logged.
+        minutes: time between two log lines, in minutes; 0 logs a line at every check.
 
     Attributes:
-        looks: what the last 1,000 looks have measured.
+        looks: measurements of the last 1,000 checks.
 
     Raises:
-        RefusedInput: a number is out of range.
+        RefusedInput: If a number is out of range.
     """
 
     def __init__(self, every_n_steps: int = 100, patience: int = 500, minutes: float = 3.0) -> None:
@@ -56,11 +59,12 @@ class Watch(GenerativeCallback):
         refuse_below(0, minutes=minutes)
         self.every_n_steps, self.patience, self.minutes = every_n_steps, patience, minutes
         self.looks: list[Look] = []
-        self._inputs: Batch | None = None  # of the images that are compared from look to look
-        self._images: Tensor | None = None  # made of them at the last look
-        self._real: list[Tensor] = []  # training images of the last looks
-        self._said, self._said_at = "learning", 0.0  # kind of the last line, and seconds of the clock
-        self._says_left_out = True  # whether a line about missing distances is still to come
+        self._inputs: Batch | None = None  # generator inputs that stay the same, to measure how their images change
+        self._images: Tensor | None = None  # images that the last check generated from `_inputs`
+        self._real: list[Tensor] = []  # training images of the last checks
+        self._logged_kind = "learning"  # kind of health in the last log line
+        self._logged_at = 0.0  # time of the last log line, from `time.monotonic`
+        self._logs_left_out = True  # whether missing distances have not been logged yet
 
     def state_dict(self) -> dict[str, Any]:
         return {"looks": [asdict(look) | {"classes": list(look.classes)} for look in self.looks]}
@@ -69,10 +73,10 @@ class Watch(GenerativeCallback):
         self.looks = [_loaded(look) for look in state_dict["looks"]]
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
-        if trainer.global_step == 0:  # a new training with the callback of an earlier one
+        if trainer.global_step == 0:  # this callback may have been used in a previous training
             self.looks = []
         self._inputs, self._images, self._real = None, None, []
-        self._said, self._said_at, self._says_left_out = "learning", time.monotonic(), True
+        self._logged_kind, self._logged_at, self._logs_left_out = "learning", time.monotonic(), True
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: AdversarialModule, outputs: Any, batch: Any, batch_idx: int
@@ -83,21 +87,24 @@ class Watch(GenerativeCallback):
                 self._report(trainer, fake)
 
     def _report(self, trainer: Trainer, fake: Tensor | None) -> None:
-        """Logs a line if one is due, or if something has gone wrong; compares samples with training images if due."""
-        due = time.monotonic() - self._said_at >= 60 * self.minutes
-        if due and fake is not None:
+        """Logs the health if a line is due or a new failure has occurred.
+
+        Samples are compared with training images only if a line is due.
+        """
+        is_due = time.monotonic() - self._logged_at >= 60 * self.minutes
+        if is_due and fake is not None:
             real = torch.cat(self._real).unique(dim=0)
             if len(real) > 1:
                 self.looks[-1] = replace(self.looks[-1], copies=copied(fake, real))
         kind, why = verdict(self.looks, self.patience, self._stale(trainer))
-        if due or kind not in ("learning", self._said):
+        if is_due or kind not in ("learning", self._logged_kind):
             level = logging.INFO if kind == "learning" else logging.WARNING
             logger.log(level, "health at iteration %d: %s: %s", trainer.global_step, kind, why)
-            self._said, self._said_at = kind, time.monotonic()
+            self._logged_kind, self._logged_at = kind, time.monotonic()
 
     @staticmethod
     def _stale(trainer: Trainer) -> str | None:
-        """Returns the first measured key without a better value for some measurements, if any."""
+        """Returns the first metric whose last `STALE` measurements had no better value, or None."""
         for metrics in callbacks_of(trainer, Measurement):
             _, best_at = metrics.best.get(metrics.headline, (0.0, metrics.measured_at))
             if metrics.measured_at - best_at >= STALE * metrics.every_n_steps:
@@ -106,34 +113,37 @@ class Watch(GenerativeCallback):
 
     @torch.no_grad()
     def _look(self, trainer: Trainer, module: AdversarialModule, data: Any) -> Tensor | None:
-        """Adds a look and returns its samples, reduced, on the host; None for translations, which have an input."""
+        """Runs a check, adds it to `looks`, and returns its samples on the CPU, downscaled.
+
+        Returns None for a translator, because its samples resemble their input images, and on ranks other than 0.
+        """
         batch = split_batch(prepare_batch(data, module.channels_last), module.batches_per_step)[0]
         batch = {name: tensor[:_NUM] for name, tensor in batch.items()}
         self._inputs = module.sampling_batch_like(batch, 0) if self._inputs is None else self._inputs
         with forked(), evaluating(module):
             torch.manual_seed(mix(module.seed, "watch"))
-            images = _seen(module, module.with_fake(self._inputs), "fake")
+            images = _downscaled(module, module.with_fake(self._inputs), "fake")
             torch.manual_seed(mix(module.seed, "watch", trainer.global_step))
-            made = module.with_fake(module.sampling_batch_like(batch, trainer.global_step))
-            accuracy = self._accuracy(module, batch, made)
-        real, fake = _seen(module, batch, "real"), _seen(module, made, "fake")
-        unit, translates = torch.pdist(real).mean(), "latents" not in made
+            generated = module.with_fake(module.sampling_batch_like(batch, trainer.global_step))
+            accuracy = self._accuracy(module, batch, generated)
+        real, fake = _downscaled(module, batch, "real"), _downscaled(module, generated, "fake")
+        unit, translates = torch.pdist(real).mean(), "latents" not in generated
         look = Look(trainer.global_step, accuracy, None, twins=0.0 if translates else None)
-        if unit > 0:  # not of a single image, nor of equal ones
+        if unit > 0:  # 0 if all real images are equal, NaN for a single image
             look = replace(look, distance=energy_distance(real, fake).item())
             if self._images is not None:
                 look = replace(look, change=((images - self._images).norm(dim=1).mean() / unit).item())
             if not translates:
                 labels = batch.get("label") if module.num_classes else None
-                own, theirs = (twins(each, TWIN * unit, labels) for each in (fake, real))
-                excess = own.float().mean() - theirs.float().mean()
-                collapsed = () if labels is None else _collapsed(own, theirs, labels)
+                fake_twins, real_twins = (twins(each, TWIN * unit, labels) for each in (fake, real))
+                excess = fake_twins.float().mean() - real_twins.float().mean()
+                collapsed = () if labels is None else _collapsed(fake_twins, real_twins, labels)
                 look = replace(look, twins=excess.item(), classes=collapsed)
-        elif self._says_left_out and trainer.is_global_zero:
-            self._says_left_out = False
+        elif self._logs_left_out and trainer.is_global_zero:
+            self._logs_left_out = False
             logger.info(
-                "health at iteration %d: its batch has no two different images, so that distances between images are"
-                " left out: a larger batch allows them.",
+                "health at iteration %d: the batch has no two different images, so distances between images are left"
+                " out. Use a larger batch to measure them.",
                 trainer.global_step,
             )
         self._images = images
@@ -144,34 +154,35 @@ class Watch(GenerativeCallback):
         return fake.cpu()
 
     @staticmethod
-    def _accuracy(module: AdversarialModule, batch: Batch, made: Batch) -> dict[str, float]:
-        """Returns the accuracy of each discriminator whose scores have a threshold, see `Look`."""
-        found = {}
+    def _accuracy(module: AdversarialModule, batch: Batch, generated: Batch) -> dict[str, float]:
+        """Returns the accuracy of every discriminator whose scores have a decision threshold, see `Look`."""
+        accuracy = {}
         for name, inputs in module.discriminator_inputs.items():
             discriminator = module.get_submodule(name)
-            pairs = (batch, inputs["real"]), (made, inputs["fake"])
+            pairs = (batch, inputs["real"]), (generated, inputs["fake"])
             scores = (discriminator(images[key], *module.condition(images)) for images, key in pairs)
             on_real, on_fake = (module.classified_as_real(name, flat_scores(each)) for each in scores)
             if on_real is not None and on_fake is not None:
-                found[name] = min(on_real.float().mean().item(), 1 - on_fake.float().mean().item())
-        return found
+                accuracy[name] = min(on_real.float().mean().item(), 1 - on_fake.float().mean().item())
+        return accuracy
 
 
 def _loaded(look: dict[str, Any]) -> Look:
-    """Returns a look that was saved; earlier versions saved NaN where there is no distance."""
+    """Returns a `Look` from a checkpoint. Earlier versions saved NaN instead of None for a missing distance."""
     values: dict[str, Any] = {name: None if value != value else value for name, value in look.items()}
     return Look(**values | {"classes": tuple(look["classes"])})
 
 
-def _seen(module: AdversarialModule, batch: Batch, kind: Kind) -> Tensor:
-    """Returns the real or generated images of a batch that discriminators receive, in short, for distances."""
+def _downscaled(module: AdversarialModule, batch: Batch, kind: Kind) -> Tensor:
+    """Returns the real or generated images of a batch that discriminators receive, downscaled for distances."""
     names = dict.fromkeys(inputs[kind] for inputs in module.discriminator_inputs.values())
     return reduced(module.to_unit_range(torch.cat([batch[name] for name in names], 1)).float())
 
 
-def _collapsed(own: Tensor, theirs: Tensor, labels: Tensor) -> tuple[int, ...]:
-    """Returns the classes of which most samples are twins, `own`, and most real images are not, `theirs`."""
-    rows = {label: labels == label for label in labels.unique().tolist()}
+def _collapsed(fake_twins: Tensor, real_twins: Tensor, labels: Tensor) -> tuple[int, ...]:
+    """Returns the classes in which most samples have twins and most real images have none."""
     return tuple(
-        label for label, of_one in rows.items() if own[of_one].float().mean() > 0.5 > theirs[of_one].float().mean()
+        label
+        for label in labels.unique().tolist()
+        if fake_twins[labels == label].float().mean() > 0.5 > real_twins[labels == label].float().mean()
     )

@@ -1,4 +1,4 @@
-"""`lit-gans bench [gans=[dcgan] batch_sizes=[64,128]]`: speed and memory of GANs on this machine.
+"""`lit-gans bench [gans=[dcgan] batch_sizes=[64,128]]`: measures speed and memory of GANs on this machine.
 
 Examples:
     lit-gans bench gans=[dcgan,sngan] batch_sizes=[64,128,256]
@@ -38,7 +38,7 @@ from lit_gans.config.registry import gans as registered
 from lit_gans.config.run_folder import output_file
 from lit_gans.strategies import NAMES
 
-# Lightning's precision, TF32, and arguments of the module
+# Lightning's precision, whether TF32 is allowed, and arguments of the module
 MODES: dict[str, tuple[Any, bool, dict[str, bool]]] = {
     "fp32": ("32-true", False, {"channels_last": False}),
     "tf32": ("32-true", True, {"channels_last": False}),
@@ -49,14 +49,14 @@ MODES: dict[str, tuple[Any, bool, dict[str, bool]]] = {
 }
 _ON_CPU = ("fp32", "bf16")
 _STRATEGIES = ("auto", *(name.removeprefix("network_") for name in NAMES))
-_SMALL = ("sngan", "wgan_gp", "r3gan")  # whose papers have images of 32 pixels; the others get 64
+_SMALL = ("sngan", "wgan_gp", "r3gan")  # GANs with 32-pixel images in their papers; all other GANs get 64 pixels
 _MEBIBYTE = 2**20
-_FIRST_ESTIMATE = {False: 4.0, True: 60.0}  # seconds of a cell, by whether it compiles
+_FIRST_ESTIMATE = {False: 4.0, True: 60.0}  # expected seconds for a cell without and with compilation
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One GAN in one mode, at one batch size per process, under one strategy."""
+    """Combination of a GAN, a mode, a batch size per process and a strategy to measure."""
 
     gan: str
     mode: str
@@ -82,46 +82,52 @@ def bench(
     device: Literal["cpu", "cuda"] | None = None,
     output: str | None = None,
 ) -> dict[str, Any]:
-    """Trains each GAN in each mode, at each batch size, under each strategy, for a moment, within a time limit.
+    """Measures the training speed and the peak memory of GANs in short trainings.
 
-    Modes: `fp32` without TF32, `tf32`, `bf16` and `fp16`, in the default memory layout; `channels_last` is bf16 in that
-    layout, `compile` is that with compiled networks. Images are random and on the device; an average of the generator
-    and a row of `metrics.csv` every ten iterations belong to the step. The smallest batches come first and compiled
-    networks last: cells for which no time is left are listed, as are those that fail. Prints real images per second
-    of all processes and discriminator steps, milliseconds of an iteration (the median), and the peak memory: of
-    torch's allocations on a GPU, of a process on a CPU.
+    Every combination of a GAN, a mode, a batch size and a strategy is trained for a short time. Prints the number of
+    real images per second over all processes and discriminator steps, the median duration of an iteration in
+    milliseconds, and the peak memory. The peak memory is allocated by torch on a GPU, and used by the process on a CPU.
+
+    The modes `fp32` (without TF32), `tf32`, `bf16` and `fp16` use the default memory format. The mode `channels_last`
+    is bf16 with the channels-last memory format, and `compile` additionally compiles the networks. The images are
+    random and already on the device. Every iteration updates an averaged generator, and every tenth iteration writes a
+    row of `metrics.csv`.
+
+    Small batches are measured first and compiled networks last. Combinations that fail, or for which no time is left,
+    are listed.
 
     Args:
-        gans: names of GANs; null takes all of this package.
-        modes: names of modes; null takes all of them on a GPU, `fp32` and `bf16` on a CPU.
-        batch_sizes: numbers of images for each discriminator step of a process.
+        gans: names of GANs; null measures all GANs of this package.
+        modes: names of modes; null measures all modes on a GPU, and `fp32` and `bf16` on a CPU.
+        batch_sizes: numbers of images per discriminator step and process.
         strategies: `auto`, `ddp`, `fsdp`, `deepspeed`, `deepspeed_stage_1` and so on.
-        processes: number of processes, each with a device of its own; on a CPU they share the cores.
-        image_size: height and width of the images; null takes those of the paper, 32 or 64.
-        width: width of the networks in channels; null takes that of the paper.
-        seconds: time of the measurement of a cell, after three iterations of warm-up.
-        minutes: time limit; a cell starts if it is expected to end within it.
+        processes: number of processes. Every process uses a separate GPU; on a CPU, the processes share the cores.
+        image_size: height and width of the images; null uses the size in the paper, 32 or 64.
+        width: width of the networks in channels; null uses the width in the paper.
+        seconds: duration of a timing in seconds, after a warm-up of three iterations.
+        minutes: time limit in minutes. A combination is measured only if it is expected to end within the limit.
         device: device to train on; null uses CUDA if available, otherwise the CPU.
-        output: optional JSON file to write, after every cell; at the end also the table as Markdown, under the same
-            name with .md.
+        output: JSON file that is updated after every timing. At the end, the table is also written as Markdown, to the
+            same path with the suffix .md. null writes no file.
     """
     if output is not None:
         output_file(output)
     where = chosen_device(device)
     refuse_below(1, processes=processes)
-    ours = [name for name, cls in registered().items() if cls.__module__.startswith("lit_gans.")]
-    gans = gans if gans is not None else ours
+    of_package = [name for name, cls in registered().items() if cls.__module__.startswith("lit_gans.")]
+    gans = gans if gans is not None else of_package
     modes = modes if modes is not None else list(MODES if where.type == "cuda" else _ON_CPU)
-    for key, given, known in (
+    for key, names, known in (
         ("gans", gans, registered()),
         ("modes", modes, MODES),
         ("strategies", strategies, _STRATEGIES),
     ):
-        for name in given:
+        for name in names:
             if name not in known:
                 raise RefusedInput(f"{key}: there is no '{name}'; {nearest(name, known)}")
     cells = [Cell(*values, processes) for values in product(gans, modes, batch_sizes, strategies)]
-    cells.sort(key=lambda cell: (cell.mode == "compile", cell.batch_size))  # stable
+    # the sort is stable, so cells of equal batch size stay in the order of the arguments
+    cells.sort(key=lambda cell: (cell.mode == "compile", cell.batch_size))
     sizes = {"image_size": image_size, "width": width, "seconds": seconds}
     result: dict[str, Any] = {**sizes, "minutes": minutes, **machine(where), "cells": [], "busy": {}, "failed": {}}
     result["not_run"] = []
@@ -134,47 +140,47 @@ def bench(
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """Returns what timings depend on besides the code: device, threads and versions."""
-    found = {"device": device.type, "threads": torch.get_num_threads(), "python": platform.python_version()}
+    """Returns the properties of the machine on which timings depend: device, number of threads and versions."""
+    properties = {"device": device.type, "threads": torch.get_num_threads(), "python": platform.python_version()}
     if device.type == "cuda":
         card = torch.cuda.get_device_properties(device)
-        found |= {"device_name": card.name, "memory": card.total_memory, "cuda": torch.version.cuda}
-        found |= {"capability": f"{card.major}.{card.minor}", "cudnn": torch.backends.cudnn.version()}
+        properties |= {"device_name": card.name, "memory": card.total_memory, "cuda": torch.version.cuda}
+        properties |= {"capability": f"{card.major}.{card.minor}", "cudnn": torch.backends.cudnn.version()}
     else:
         information = Path("/proc/cpuinfo")
         lines = information.read_text(encoding="utf-8").splitlines() if information.is_file() else []
         names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-        found["device_name"] = names[0] if names else platform.processor() or platform.machine()
-    return found | {"torch": torch.__version__}
+        properties["device_name"] = names[0] if names else platform.processor() or platform.machine()
+    return properties | {"torch": torch.__version__}
 
 
 def _run(
     cells: list[Cell], sizes: dict[str, Any], device: str, deadline: float, result: dict[str, Any], output: str | None
 ) -> None:
-    """Measures cells in order, as far as the time allows, and stores after each what is known."""
+    """Measures cells in order until the deadline, and writes the results after every cell."""
     estimates = dict(_FIRST_ESTIMATE)
     for cell in cells:
-        begun, compiles = time.monotonic(), cell.mode == "compile"
-        if begun + estimates[compiles] > deadline:
+        start, compiles = time.monotonic(), cell.mode == "compile"
+        if start + estimates[compiles] > deadline:
             result["not_run"].append(str(cell))
         else:
             try:
-                found = _measured(cell, sizes, device)
-                result["busy"] |= {str(cell): sentence for sentence in found.pop("busy")}
-                result["cells"].append(asdict(cell) | found)
+                measured = _measure(cell, sizes, device)
+                result["busy"] |= {str(cell): sentence for sentence in measured.pop("busy")}
+                result["cells"].append(asdict(cell) | measured)
             except (RefusedInput, RuntimeError, torch.multiprocessing.ProcessRaisedException) as error:
                 result["failed"][str(cell)] = one_line(str(error).strip().splitlines()[-1])[:300]
-            # with a reserve: the next one may be of a larger network
-            estimates[compiles] = 1.5 * (time.monotonic() - begun)
+            # the factor is a reserve, because the next cell may have a larger network
+            estimates[compiles] = 1.5 * (time.monotonic() - start)
         if output is not None:
             Path(output).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
-# ---- one cell
+# ---- measurement of a cell
 
 
-def _measured(cell: Cell, sizes: dict[str, Any], device: str) -> dict[str, Any]:
-    """Trains a cell in this process, or in several new ones."""
+def _measure(cell: Cell, sizes: dict[str, Any], device: str) -> dict[str, Any]:
+    """Trains a cell in this process, or in new processes if it needs several or a strategy, and returns the result."""
     with tempfile.TemporaryDirectory() as folder:
         if cell.strategy == "auto" and cell.processes == 1:
             return _train(cell, sizes, device, folder)
@@ -185,15 +191,15 @@ def _measured(cell: Cell, sizes: dict[str, Any], device: str) -> dict[str, Any]:
 
 
 def _rank(rank: int, cell: Cell, sizes: dict[str, Any], device: str, folder: str, port: int) -> None:
-    """Trains a cell as one of several processes, with torchrun's variables; rank 0 writes the result."""
-    num, one = str(cell.processes), str(rank)
-    os.environ |= {"RANK": one, "LOCAL_RANK": one, "GROUP_RANK": "0", "WORLD_SIZE": num, "LOCAL_WORLD_SIZE": num}
+    """Trains a cell as one of several processes, with torchrun's environment variables. Rank 0 writes the result."""
+    num, text = str(cell.processes), str(rank)
+    os.environ |= {"RANK": text, "LOCAL_RANK": text, "GROUP_RANK": "0", "WORLD_SIZE": num, "LOCAL_WORLD_SIZE": num}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "bench"}
     torch.set_num_threads(max(1, torch.get_num_threads() // cell.processes))
     quiet()
-    found = _train(cell, sizes, device, folder)
+    measured = _train(cell, sizes, device, folder)
     if rank == 0:
-        Path(folder, "result.json").write_text(json.dumps(found), encoding="utf-8")
+        Path(folder, "result.json").write_text(json.dumps(measured), encoding="utf-8")
 
 
 def _train(cell: Cell, sizes: dict[str, Any], device: str, folder: str) -> dict[str, Any]:
@@ -201,13 +207,13 @@ def _train(cell: Cell, sizes: dict[str, Any], device: str, folder: str) -> dict[
     if precision == "16-mixed" and device != "cuda":
         raise RefusedInput(f"mode {cell.mode} needs a CUDA device.")
     image_size, width = sizes["image_size"] or (32 if cell.gan in _SMALL else 64), sizes["width"]
-    given: dict[str, Any] = {"image_size": image_size, "channels": 3, **arguments}
+    settings: dict[str, Any] = {"image_size": image_size, "channels": 3, **arguments}
     if width is not None:
-        given |= {"generator_width": width, "discriminator_width": width}
+        settings |= {"generator_width": width, "discriminator_width": width}
     if cell.gan in ("pix2pix", "cyclegan", "autoencoder_kl") and image_size < 64:
-        given["patch_depth"] = 1  # three layers leave no patch of so small an image
+        settings["patch_depth"] = 1  # these images are too small for a PatchGAN of the default depth of three layers
     with process_state_restored(), _tf32(tf32):
-        module = registered()[cell.gan](**given)
+        module = registered()[cell.gan](**settings)
         trainer = Trainer(
             accelerator=device,
             devices=cell.processes,
@@ -231,7 +237,7 @@ def _train(cell: Cell, sizes: dict[str, Any], device: str, folder: str) -> dict[
 
 
 class _Images:
-    """Yields two batches of random images on the device in turns."""
+    """Data loader that alternates between two batches of random images on the device."""
 
     def __init__(self, module: Any, num: int, device: torch.device) -> None:
         shape = (num, module.channels, module.image_size, module.image_size)
@@ -249,21 +255,21 @@ class _Images:
 
 @contextmanager
 def _tf32(allowed: bool) -> Iterator[None]:
-    """Allows or forbids TF32 in matrix products and convolutions in float32."""
+    """Context manager that allows or forbids TF32 in matrix products and convolutions in float32."""
     products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = products.allow_tf32, convolutions.allow_tf32
+    previous = products.allow_tf32, convolutions.allow_tf32
     products.allow_tf32 = convolutions.allow_tf32 = allowed
     try:
         yield
     finally:
-        products.allow_tf32, convolutions.allow_tf32 = before
+        products.allow_tf32, convolutions.allow_tf32 = previous
 
 
-# ---- the table
+# ---- table of results
 
 
 def _table(result: dict[str, Any]) -> list[str]:
-    """Returns a table with a row for each GAN, batch size and strategy, and a column for each mode."""
+    """Returns a table with one row per GAN, batch size and strategy, and one column per mode."""
     modes = list(dict.fromkeys(cell["mode"] for cell in result["cells"]))
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for cell in result["cells"]:
@@ -271,13 +277,13 @@ def _table(result: dict[str, Any]) -> list[str]:
         memory = "" if cell["peak_memory"] is None else f", {cell['peak_memory'] / _MEBIBYTE:.0f} MiB"
         text = f"{cell['images_per_second']:.4g}, {1000 * cell['seconds']:.4g} ms{memory}"
         rows.setdefault((cell["gan"], str(cell["batch_size"]), strategy), {})[cell["mode"]] = text
-    found = [[*key, *(row.get(mode, "") for mode in modes)] for key, row in rows.items()]
-    return markdown([["GAN", "batch", "strategy", *modes], *found])
+    lines = [[*key, *(row.get(mode, "") for mode in modes)] for key, row in rows.items()]
+    return markdown([["GAN", "batch", "strategy", *modes], *lines])
 
 
 def _notes(result: dict[str, Any]) -> list[str]:
-    lines = ["images/s, ms of an iteration, peak memory"]
+    lines = ["images/s, ms per iteration, peak memory"]
     lines += [f"on {result['device_name']}, {result['threads']} threads, torch {result['torch']}"]
     lines += [f"{name}: {sentence}" for name, sentence in result["busy"].items()]
     lines += [f"failed: {name}: {sentence}" for name, sentence in result["failed"].items()]
-    return lines + ([f"not run, for want of time: {', '.join(result['not_run'])}"] if result["not_run"] else [])
+    return lines + ([f"not run, no time left: {', '.join(result['not_run'])}"] if result["not_run"] else [])

@@ -1,7 +1,8 @@
-"""The commands of `lit-gans`: each is one file of this folder, found by its docstring, without importing it.
+"""Registry of the commands of `lit-gans`. Every command is one file of this folder.
 
-The docstring of `NAME.py` begins with "`lit-gans NAME ...`: summary." and ends with examples. The command is the
-function `NAME`, whose signature defines its configuration, or `main`, which takes the command-line arguments.
+The docstring of `NAME.py` begins with "`lit-gans NAME ...`: summary." and ends with examples. It is read without
+importing the file. The command is implemented by `main`, which takes the command-line arguments, or by the function
+`NAME`, whose signature defines the configuration.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Command:
-    """What the docstring of a command's file says.
+    """Description of a command, parsed from the docstring of its file.
 
     Args:
-        usage: the command with its most important arguments.
-        summary: what it does, in one line.
-        examples: command lines.
+        usage: command with its most important arguments.
+        summary: description in one line.
+        examples: example command lines.
     """
 
     usage: str
@@ -35,20 +36,20 @@ class Command:
 
 
 def find(name: str) -> Command | None:
-    """Returns the command of a name, or None if there is none."""
+    """Returns the description of a command by name, or None if the command does not exist."""
     path = Path(__file__).with_name(f"{name}.py")
-    said = ast.get_docstring(ast.parse(path.read_bytes())) if name.isidentifier() and os.path.isfile(path) else None
-    if not said or not said.startswith(f"`lit-gans {name}"):
+    text = ast.get_docstring(ast.parse(path.read_bytes())) if name.isidentifier() and os.path.isfile(path) else None
+    if not text or not text.startswith(f"`lit-gans {name}"):
         return None
-    usage, _, summary = said.splitlines()[0].partition("`: ")
-    examples = said.partition("Examples:\n")[2].splitlines()
+    usage, _, summary = text.splitlines()[0].partition("`: ")
+    examples = text.partition("Examples:\n")[2].splitlines()
     return Command(usage.lstrip("`"), summary.rstrip("."), tuple(line.strip() for line in examples))
 
 
 def commands() -> dict[str, Command]:
-    """Returns all commands by name; training comes first."""
+    """Returns the descriptions of all commands by name. `train` comes first."""
     names = sorted((path.stem for path in Path(__file__).parent.glob("*.py")), key=lambda name: (name != "train", name))
-    return {name: found for name in names if (found := find(name))}
+    return {name: command for name in names if (command := find(name))}
 
 
 def main_of(name: str) -> Callable[[list[str]], int]:
@@ -58,10 +59,10 @@ def main_of(name: str) -> Callable[[list[str]], int]:
 
 
 def run(function: Callable[..., Any], arguments: list[str]) -> int:
-    """Runs a command with the configuration that its signature defines; returns the exit code.
+    """Runs a command with the configuration that its signature defines, and returns the exit code.
 
     Args:
-        function: function of the command.
+        function: function that implements the command.
         arguments: command-line arguments.
     """
     from lit_gans.common.quiet import quiet
@@ -70,8 +71,8 @@ def run(function: Callable[..., Any], arguments: list[str]) -> int:
     from lit_gans.config.signatures import schema, validated
 
     def job(composed: DictConfig) -> None:
-        given = {key: value for key, value in resolve(composed).items() if key in schema(function)}
-        function(**validated(function, given))
+        values = {key: value for key, value in resolve(composed).items() if key in schema(function)}
+        function(**validated(function, values))
 
     quiet()
     return hydra_command(function_config(function), job, arguments)

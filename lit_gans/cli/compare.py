@@ -1,4 +1,4 @@
-"""`lit-gans compare A.json B.json`: shows two evaluations side by side, with the better one of each score.
+"""`lit-gans compare A.json B.json`: prints two evaluations side by side, with the better value of each score.
 
 Examples:
     lit-gans compare A.json B.json
@@ -19,56 +19,56 @@ from lit_gans.metrics.protocol import differences, is_biased
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command, whose arguments have no names; returns the exit code."""
+    """Runs the command with two positional arguments, and returns the exit code."""
     return refused_is_2(lambda: _compare(arguments))
 
 
 def _compare(arguments: list[str]) -> None:
     if len(arguments) != 2:
-        raise RefusedInput(f"compare takes two files of lit-gans evaluate, not {len(arguments)}: A.json B.json.")
+        raise RefusedInput(f"compare needs two files of lit-gans evaluate, A.json B.json, and got {len(arguments)}.")
     compare(*arguments)
 
 
 def compare(a: str, b: str) -> dict[str, str]:
-    """Shows two evaluations side by side, with the better one of each score.
+    """Prints two evaluations side by side, with the better value of each score.
 
-    Both files are written by `lit-gans evaluate`. Values that are not comparable (different real images, extractors or
-    numbers of samples) are refused with all reasons, as are those by a network that a generator was trained against.
+    Both files must be written by `lit-gans evaluate`. Their values must be comparable: the real images, the feature
+    extractors and the numbers of samples must be equal. The feature extractor must not be part of a generator's loss.
 
     Args:
-        a: JSON file of an evaluation.
-        b: JSON file of another one.
+        a: JSON file of the first evaluation.
+        b: JSON file of the second evaluation.
 
     Returns:
-        `A` or `B` for each score, whichever is better, or an empty text if neither is.
+        `A` or `B` for each score, whichever is better, or an empty string if neither is better.
 
     Raises:
-        RefusedInput: incomparable values, with all reasons, or a judge that a generator was trained against.
+        RefusedInput: If the values are not comparable. The message lists all reasons.
     """
-    one, other = _read(Path(a)), _read(Path(b))
-    for path, record in ((a, one), (b, other)):
+    first, second = _read(Path(a)), _read(Path(b))
+    for path, record in ((a, first), (b, second)):
         if is_biased(record["protocol"]):
             raise RefusedInput(
-                f"{path} is no comparison: {record['protocol']['extractor']} judges a generator that was trained"
-                " against it (arXiv 2203.06026): evaluate both with metrics=efficientnet_lite2 or inception."
+                f"{path} cannot be compared: the feature extractor {record['protocol']['extractor']} was part of the"
+                " generator's loss (arXiv 2203.06026): evaluate both with metrics=efficientnet_lite2 or inception."
             )
-    refused, noted = differences(one["protocol"], other["protocol"])
-    if refused:
-        raise RefusedInput(f"{a} and {b} are not comparable: {'; '.join(refused)}.")
+    conflicts, noted = differences(first["protocol"], second["protocol"])
+    if conflicts:
+        raise RefusedInput(f"{a} and {b} are not comparable: {'; '.join(conflicts)}.")
     better: dict[str, str] = {}
     rows = [["", "A", "B", "better"]]
-    for key, direction in one["directions"].items():  # the protocols guarantee the same scores
-        leads = (one[key] < other[key]) == (direction == "min")
-        better[key] = "" if direction is None or one[key] == other[key] else "A" if leads else "B"
-        rows.append([key, f"{one[key]:.6g}", f"{other[key]:.6g}", better[key]])
+    for key, direction in first["directions"].items():  # equal protocols have the same scores
+        a_is_better = (first[key] < second[key]) == (direction == "min")
+        better[key] = "" if direction is None or first[key] == second[key] else "A" if a_is_better else "B"
+        rows.append([key, f"{first[key]:.6g}", f"{second[key]:.6g}", better[key]])
     print("\n".join([f"A: {a}", f"B: {b}", "", *markdown(rows)]))
     print("\n".join(f"note: different {line}" for line in noted))
     return better
 
 
 def _read(path: Path) -> dict[str, Any]:
-    with refusing(f"{path} is not an evaluation, as lit-gans evaluate checkpoint=RUN output=FILE writes it"):
+    with refusing(f"{path} is not an evaluation that lit-gans evaluate checkpoint=RUN output=FILE has written"):
         record: dict[str, Any] = json.loads(path.read_bytes())
         if not {"protocol", "directions"} <= {*record}:
-            raise ValueError("it has no values with their protocol")
+            raise ValueError("the keys protocol and directions are missing")
         return record

@@ -1,4 +1,4 @@
-"""`lit-gans demo checkpoint=PATH`: a web page with seeds, classes, truncation, directions and walks.
+"""`lit-gans demo checkpoint=PATH`: serves a web page with seeds, classes, truncation, directions and walks.
 
 Examples:
     lit-gans demo checkpoint=outputs/dcgan_digits/version_0
@@ -14,13 +14,13 @@ from lit_gans.demo.app import app
 
 
 def demo(checkpoint: str, port: int = 7860, host: str = "127.0.0.1", directions: int = 5) -> None:
-    """Serves a page to explore a generator, until Ctrl-C. Needs the extra `demo-app`.
+    """Serves a web page to explore a generator until Ctrl-C is pressed. Needs the extra `demo-app`.
 
     Args:
-        checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
-            none; a folder of `lit-gans export`; zoo/NAME; or hf://owner/name.
-        port: port of the page.
-        host: address that is listened on: 0.0.0.0 shows the page to other machines.
+        checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
+            hf://owner/name. For a run folder, the best checkpoint is used, or the last one if there is no best.
+        port: port of the server.
+        host: network interface of the server; 0.0.0.0 also serves the page to other machines.
         directions: number of sliders for directions.
     """
     module, folder = loaded(checkpoint, None)

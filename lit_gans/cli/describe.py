@@ -25,26 +25,27 @@ from lit_gans.training.module import AdversarialModule
 
 logger = logging.getLogger(__name__)
 
-_ADAM = 4  # weights, gradients and two moments
+_ADAM = 4  # number of values per parameter: weight, gradient and two moments
 _MIB = 2**20
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command on the meta device, without weights; returns the exit code."""
+    """Runs the command on the meta device, which allocates no weights, and returns the exit code."""
     with torch.device("meta"):
         return run(describe, arguments)
 
 
 def describe(model: AdversarialModule) -> list[dict[str, Any]]:
-    """Prints parameters, multiply-adds and memory of each network.
+    """Prints the number of parameters and multiply-adds and the memory of every network.
 
     Args:
-        model: the model; `data.image_size` and `data.channels` set its sizes.
+        model: model to describe; `data.image_size` and `data.channels` set the size of its images.
 
     Returns:
-        A row for each network: trainable `parameters`, `multiply_adds` of the forward pass of one image, `weights_mib`
-        in float32, `training_mib` including gradients and Adam's moments, and `activations_mib` that the backward pass
-        of one image requires.
+        One row per network. `parameters` is the number of trainable parameters, and `multiply_adds` is the number of
+        multiply-adds in the forward pass of one image. `weights_mib` is the memory of the weights in float32.
+        `training_mib` also includes gradients and Adam's moments. `activations_mib` is the memory of the activations
+        that the backward pass of one image needs.
     """
     logger.info("counting the operations of %s for one image", type(model).__name__)
     with torch.device("meta"):
@@ -65,20 +66,20 @@ def describe(model: AdversarialModule) -> list[dict[str, Any]]:
     for row in rows:
         mib = [f"{row[name]:,.2f} MiB" for name in ("weights_mib", "training_mib", "activations_mib")]
         table.append([row["network"], f"{row['parameters']:,}", f"{row['multiply_adds']:,}", *mib])
-    print(f"{type(model).__name__}, {sizes}; multiply-adds and activations are those of one image, in float32\n")
+    print(f"{type(model).__name__}, {sizes}; multiply-adds and activations of one image, in float32\n")
     print("\n".join(markdown(table)))
     return rows
 
 
 def _row(name: str, network: nn.Module, forward: Callable[[], Tensor]) -> dict[str, Any]:
-    network.eval()  # batch norm accepts a single image
+    network.eval()  # in evaluation mode, batch norm accepts a single image
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    own = {tensor.untyped_storage() for tensor in (*network.parameters(), *network.buffers())}
-    kept: set[UntypedStorage] = set()
+    weights_and_buffers = {tensor.untyped_storage() for tensor in (*network.parameters(), *network.buffers())}
+    activations: set[UntypedStorage] = set()
 
     def keep(tensor: Tensor) -> Tensor:
-        if tensor.untyped_storage() not in own:
-            kept.add(tensor.untyped_storage())
+        if tensor.untyped_storage() not in weights_and_buffers:
+            activations.add(tensor.untyped_storage())
         return tensor
 
     with FlopCounterMode(display=False) as counter, saved_tensors_hooks(keep, lambda tensor: tensor):
@@ -91,5 +92,5 @@ def _row(name: str, network: nn.Module, forward: Callable[[], Tensor]) -> dict[s
         "multiply_adds": counter.get_total_flops() // 2,
         "weights_mib": weights,
         "training_mib": _ADAM * weights,
-        "activations_mib": sum(storage.nbytes() for storage in kept) / _MIB,
+        "activations_mib": sum(storage.nbytes() for storage in activations) / _MIB,
     }

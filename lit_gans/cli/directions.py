@@ -1,4 +1,4 @@
-"""`lit-gans directions checkpoint=PATH`: what a generator can change: images along its strongest directions.
+"""`lit-gans directions checkpoint=PATH`: generates images along the directions of latents that change them most.
 
 Examples:
     lit-gans directions checkpoint=outputs/dcgan_digits/version_0
@@ -29,24 +29,26 @@ def directions(
     output: str | None = None,
     fps: int = 24,
 ) -> Path:
-    """Writes an image whose rows move one latent along a direction, or a video, and the directions themselves.
+    """Writes an image or a video in which one latent moves along directions, and a file with the directions.
 
-    The directions need no labels (Shen and Zhou 2021); those that change the image most come first.
+    Every row of the image shows one direction. A video shows all directions at once. The directions are found without
+    labels (Shen and Zhou 2021) and sorted by how much they change the image, largest change first.
 
     Args:
-        checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
-            none; a folder of `lit-gans export`; zoo/NAME; or hf://owner/name.
+        checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
+            hf://owner/name. For a run folder, the best checkpoint is used, or the last one if there is no best.
         num: number of directions.
-        steps: number of images from one end to the other; the middle one is that of the latent. A video also goes back.
-        reach: how far the ends are from the latent.
+        steps: number of images from one end of a direction to the other end. The middle image shows the latent itself.
+            A video also plays the images backwards.
+        reach: distance from the latent to the ends.
         seed: seed of the latent.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
-        output: output folder, or a video: a file that ends in `.gif`, or in `.mp4` (extra `video`); null uses
-            `generated/` in the run's folder.
+        output: output folder, or path of a video that ends in `.gif` or in `.mp4` (needs the extra `video`); null uses
+            `generated/` in the run folder.
         fps: frames per second of a video.
 
     Returns:
-        The path of the image or video; `directions.pt` beside it holds the vectors (num, z).
+        The path of the image or video. `directions.pt` in the same folder contains the vectors (num, z).
     """
     module, folder = loaded(checkpoint, None if is_video(output) else output)
     path = walks_file(output, folder, "directions.png")
@@ -55,7 +57,7 @@ def directions(
     latents = module.latents(1, seed) + amounts[None, :, None] * vectors[:, None, :]
     labels = torch.zeros(num * steps, dtype=torch.long) if module.num_classes else None
     images = module.decode(latents.flatten(0, 1), labels=labels, weights=weights)
-    more = write_walks(images.unflatten(0, (num, steps)), path, fps)
+    frames = write_walks(images.unflatten(0, (num, steps)), path, fps)
     torch.save(vectors, path.with_name("directions.pt"))
-    print(f"{num} directions, {steps} images each: {path}{more}")
+    print(f"{num} directions, {steps} images each: {path}{frames}")
     return path

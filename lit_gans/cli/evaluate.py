@@ -1,4 +1,4 @@
-"""`lit-gans evaluate checkpoint=PATH | fake=DIR real=DIR`: FID, Inception Score, KID and others, with their protocol.
+"""`lit-gans evaluate checkpoint=PATH | fake=DIR real=DIR`: measures FID, Inception Score, KID and other scores.
 
 Examples:
     lit-gans evaluate checkpoint=outputs/dcgan_digits/version_0/checkpoints/last.ckpt
@@ -49,18 +49,18 @@ Real = PictureFolder | ImageData
 
 @dataclass
 class Generated:
-    """Generated images.
+    """Generated images and their origin.
 
     Args:
-        source: origin of the images, for the record.
+        source: entry of the record that describes the origin of the images.
         num: number of images.
-        batches: uint8 (n, c, h, w), generated or read lazily.
-        shape: channels, height and width.
-        weights: `ema` or `raw` weights of the generator, or `pictures` of a folder.
-        num_classes: number of classes that images are asked for, in turn; 0 without classes.
+        batches: uint8 batches (n, c, h, w), which are generated or read lazily.
+        shape: number of channels, height and width.
+        weights: weights of the generator, `ema` or `raw`; `pictures` for a folder of images.
+        num_classes: number of classes, through which the labels of the images cycle; 0 without classes.
         labels: class of each image; None without classes.
-        truncation: bound of the numbers of latents; None without one.
-        trained_against: names of the extractors whose networks are part of the generator's loss.
+        truncation: bound for the absolute values of latents; None without truncation.
+        trained_against: names of the feature extractors that the generator's loss uses.
     """
 
     source: dict[str, str]
@@ -89,39 +89,41 @@ def evaluate(
     output: str | None = None,
     device: str | None = None,
 ) -> dict[str, Any]:
-    """Compares generated with real images, prints values and their protocol, and saves both as JSON.
+    """Measures scores of generated images, prints the values and their protocol, and saves both as JSON.
 
-    Scores that need more images are left out, and the record gives the reason.
+    A score that needs more images than there are is left out. The record states the reason.
 
     Args:
-        checkpoint: path of the checkpoint to sample from, or folder of a run, which uses its best checkpoint, or the
-            last if there is none.
-        fake: folder of generated images, instead of a checkpoint.
+        checkpoint: path of a checkpoint or of a run folder to sample from. For a run folder, the best checkpoint is
+            used, or the last one if there is no best.
+        fake: folder of generated images, used instead of a checkpoint.
         real: folder of real images.
-        data: real images; null uses `real`, or the data that the checkpoint was trained on.
-        metrics: extractor, scores, number of samples and their seed; null uses the metrics of the training.
-        image_size: height and width that images in folders are resized to; null requires all to have the same size.
-        value_range: values of files in folders that become black and white; null takes 0 and 255, or 65535 for 16-bit
-            files.
-        max_pixels: largest number of pixels of a file in a folder; null for no limit.
-        direction: `b_to_a` measures translations of the second domain to the first, for CycleGAN.
-        truncation: bound of the numbers of latents, see `lit-gans sample`; null for none.
+        data: source of real images; null uses `real`, or the data that the checkpoint was trained on.
+        metrics: feature extractor, scores, number of samples and seed; null uses the metrics of the training.
+        image_size: height and width to which images in folders are resized; null requires images of equal size.
+        value_range: values of files in folders that are mapped to black and white; null uses 0 and 255, or 0 and 65535
+            for 16-bit files.
+        max_pixels: maximum number of pixels of a file in a folder; null sets no limit.
+        direction: `b_to_a` measures translations of the second domain to the first domain, for CycleGAN.
+        truncation: bound for the absolute values of latents, see `lit-gans sample`; null sets no bound.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
-        output: JSON file; null writes `evaluation_<name>.json` next to the checkpoint or folder.
+        output: JSON file; null writes `evaluation_<name>.json` to the folder of the checkpoint, or next to the folder
+            of generated images.
         device: device to compute on; null uses CUDA if available, otherwise the CPU.
 
     Raises:
-        RefusedInput: not exactly one source of generated and one of real images, incompatible images, or too few.
+        RefusedInput: If there is not exactly one source of generated images and one source of real images, or if the
+            images are incompatible or too few.
     """
     if (checkpoint is None) == (fake is None):
-        raise RefusedInput("give the images to measure: checkpoint=PATH or fake=FOLDER, one of them.")
+        raise RefusedInput("set the images to measure: either checkpoint=PATH or fake=FOLDER.")
     if real is not None and data is not None:
-        raise RefusedInput("real= and data= both name real images: leave one out.")
+        raise RefusedInput("real= and data= both set the real images: leave out one of them.")
     if fake is not None and (truncation is not None or direction == "b_to_a"):
-        raise RefusedInput("truncation= and direction= are those of a checkpoint: leave them out for fake=.")
+        raise RefusedInput("truncation= and direction= apply to a checkpoint only: leave them out with fake=.")
     where = chosen_device(device)
     path = find_checkpoint(checkpoint) if checkpoint else None
-    target = output_file(output or _place(path, checkpoint or str(fake), direction))
+    target = output_file(output or _default_output(path, checkpoint or str(fake), direction))
     content = read_checkpoint(path) if path else {}
     metrics = metrics or trained_with(content, "metrics", GenerativeMetrics)
     bounds = None if value_range is None else (float(value_range[0]), float(value_range[1]))
@@ -130,32 +132,32 @@ def evaluate(
     if path:
         module = module_from(content, path).to(where)
         turn(module, direction)
-        generated = _samples(module, str(path), _turned(images, direction), metrics, weights, truncation)
+        generated = _samples(module, str(path), _in_direction(images, direction), metrics, weights, truncation)
     else:
         generated = _images_of(PictureFolder(str(fake), *reading), metrics)
     settings = generated.num, metrics.batch_size, metrics.seed, where, generated.num_classes
     evaluator = Evaluator(metrics.extractor, metrics.scores, *settings)
-    record = _measured(generated, images, evaluator, image_size, metrics.cache)
+    record = _measure(generated, images, evaluator, image_size, metrics.cache)
     _save(record, target)
     if is_biased(record["protocol"]):
         logger.warning(
-            "%s judges a generator that was trained against it: compare refuses these values; metrics="
-            "efficientnet_lite2 or inception are judges that it has not seen.",
+            "the feature extractor %s was part of the generator's loss, so lit-gans compare does not accept these"
+            " values: use metrics=efficientnet_lite2 or inception, which are independent of the training.",
             metrics.extractor.name,
         )
     return record
 
 
-def _measured(
+def _measure(
     generated: Generated, images: Real, evaluator: Evaluator, image_size: Size | None, store: bool
 ) -> dict[str, Any]:
-    """Returns the record: values, scores left out, and the protocol."""
+    """Returns the record of an evaluation: values, left-out scores, and the protocol."""
     shape = next(images.real_batches(1)).shape[1:]
     if shape[1:] != generated.shape[1:]:
-        ours, theirs = (size_text(as_size(found[1:])) for found in (generated.shape, shape))
+        fake_size, real_size = (size_text(as_size(sizes[1:])) for sizes in (generated.shape, shape))
         raise RefusedInput(
-            f"generated images are {ours}, real images {theirs}:"
-            " both must have the same size; for folders, image_size=N or [HEIGHT,WIDTH] resizes both."
+            f"generated images are {fake_size}, real images are {real_size}: both must have the same size; for folders,"
+            " image_size=N or [HEIGHT,WIDTH] resizes both."
         )
     labels = None
     if isinstance(images, Labeled) and generated.num_classes and images.num_classes:
@@ -193,7 +195,7 @@ def _measured(
 
 
 def _save(record: dict[str, Any], path: Path) -> None:
-    """Writes the record and prints it in readable form."""
+    """Writes the record as JSON, and prints it in readable form."""
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     shown = {name: value for name, value in record.items() if name not in ("left_out", "directions", "protocol")}
     lines = [f"{key}: {value:.6g}" if isinstance(value, float) else f"{key}: {value}" for key, value in shown.items()]
@@ -212,14 +214,14 @@ def _samples(
 ) -> Generated:
     if isinstance(images, ImageData):
         for name in ("image_size", "channels"):
-            theirs, ours = getattr(images, name), getattr(module, name)
-            if theirs != ours:
+            of_data, of_model = getattr(images, name), getattr(module, name)
+            if of_data != of_model:
                 raise RefusedInput(
-                    f"data.{name}={theirs} differs from the checkpoint's model, which has {ours}: add"
-                    f" data.{name}={ours}."
+                    f"data.{name}={of_data} differs from the checkpoint's model, which has {of_model}: add"
+                    f" data.{name}={of_model}."
                 )
     elif isinstance(module, Translator):
-        raise RefusedInput("translations are measured against the data whose images they translate: leave out real=.")
+        raise RefusedInput("translations are compared with the data of their input images: leave out real=.")
     refuse_truncation(module, truncation)
     inputs = module.sampling_inputs(metrics.num_samples, metrics.seed, images)
     inputs = inputs if truncation is None else truncated(inputs, truncation)
@@ -240,11 +242,11 @@ def _samples(
     )
 
 
-def _turned(images: Real, direction: Direction) -> Real:
-    """Returns the data with the domains that a direction exchanges.
+def _in_direction(images: Real, direction: Direction) -> Real:
+    """Returns the data, with exchanged domains for the direction `b_to_a`.
 
     Raises:
-        RefusedInput: it has one domain, or pairs.
+        RefusedInput: If the direction is `b_to_a` and the data does not consist of two unpaired domains.
     """
     if direction == "b_to_a":
         if not isinstance(images, UnpairedData):
@@ -260,8 +262,8 @@ def _images_of(images: PictureFolder, metrics: GenerativeMetrics) -> Generated:
     )
 
 
-def _place(checkpoint: Path | None, source: str, direction: Direction) -> Path:
+def _default_output(checkpoint: Path | None, source: str, direction: Direction) -> Path:
     measured = checkpoint or Path(source)
     folder = results_folder(source, measured) if checkpoint and is_exported(measured) else measured.parent
-    back = "_b_to_a" if direction == "b_to_a" else ""
-    return folder / f"evaluation_{short_name(measured.stem)}{back}.json"
+    suffix = "_b_to_a" if direction == "b_to_a" else ""
+    return folder / f"evaluation_{short_name(measured.stem)}{suffix}.json"

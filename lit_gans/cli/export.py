@@ -33,33 +33,34 @@ def export(
     dtype: Dtype = "float32",
     optimizers: bool = False,
 ) -> Path:
-    """Writes the networks of a checkpoint for use elsewhere.
+    """Writes the networks of a checkpoint in a format for other programs.
 
     `safetensors` writes a folder with all networks, the class with its arguments, and a model card, in the layout of
-    the Hugging Face Hub: `lit_gans.load`, `init_from` and the commands take it as a checkpoint. `onnx` writes the
-    generator as a file for runtimes without PyTorch.
+    the Hugging Face Hub. `lit_gans.load`, `init_from` and all commands accept the folder as a checkpoint. `onnx` writes
+    the generator as a file for runtimes without PyTorch.
 
     Args:
-        checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
-            none; or a folder of `lit-gans export`.
+        checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote. For a run folder,
+            the best checkpoint is used, or the last one if there is no best.
         format: `safetensors` or `onnx`.
-        output: folder, or ONNX file; null uses `networks/` or `generator.onnx` in the run's folder.
-        weights: `ema` writes the averaged generator as the generator, `raw` leaves the average out; null writes both,
-            and as ONNX the averaged one if it exists.
-        direction: `b_to_a` writes CycleGAN's generator of the first domain as ONNX, instead of that of the second.
+        output: output folder, or path of the ONNX file; null uses `networks/` or `generator.onnx` in the run folder.
+        weights: `ema` writes the averaged generator as the generator; `raw` leaves out the averaged generator; null
+            writes both to safetensors, and the averaged generator to ONNX if it exists.
+        direction: `b_to_a` writes CycleGAN's generator of the first domain to ONNX instead of the generator of the
+            second domain.
         dtype: `float32`, or `float16` for files of half the size.
-        optimizers: whether to write what `resume` needs as well, so that others can go on with the run.
+        optimizers: whether to also write the state that `resume` needs, so that other users can continue the run.
 
     Returns:
         The path of the folder or file.
 
     Raises:
-        RefusedInput: the checkpoint or the packages cannot be used, or the output cannot be written.
+        RefusedInput: If the checkpoint cannot be exported, a package is missing, or the output cannot be written.
     """
     if format == "onnx" and (optimizers or dtype != "float32"):
         raise RefusedInput("format=onnx writes a generator in float32: leave out dtype= and optimizers=.")
     if format != "onnx" and direction == "b_to_a":
-        raise RefusedInput(f"direction={direction}: format=safetensors writes both directions; leave it out.")
+        raise RefusedInput(f"direction={direction}: format=safetensors writes both directions; leave out direction=.")
     path = find_checkpoint(checkpoint)
     name = "networks" if format == "safetensors" else "generator.onnx"
     target = Path(output) if output else results_folder(checkpoint, path) / name

@@ -1,4 +1,4 @@
-"""`lit-gans fit ...`: the Lightning CLI for the same classes.
+"""`lit-gans fit ...`: trains with the arguments of the Lightning CLI.
 
 Examples:
     lit-gans fit -c outputs/dcgan_digits/version_0/run.yaml
@@ -29,11 +29,11 @@ _LINKED = ("image_size", "channels")
 
 
 class GansCLI(KeepsGivenSettings, LightningCLI):
-    """Lightning CLI that links the image sizes and the seed to the model."""
+    """Lightning CLI that sets the image size and the channels of the model to the values of the data."""
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
-        """Returns the supported subcommands: GANs have no validation or prediction loop."""
+        """Returns `fit` as the only subcommand, because GANs have no validation, test or prediction loop."""
         return {"fit": LightningCLI.subcommands()["fit"]}
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
@@ -46,13 +46,16 @@ class GansCLI(KeepsGivenSettings, LightningCLI):
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the arguments after `lit-gans fit` and returns the exit code."""
+    """Runs the Lightning CLI with the arguments after `lit-gans fit`, and returns the exit code."""
     quiet()
     return refused_is_2(lambda: _run(["fit", *arguments]))
 
 
-def _buried_refusal(error: BaseException | None) -> RefusedInput | None:
-    """Finds the `RefusedInput` beneath a jsonargparse error, which hides errors of constructors."""
+def _find_refused_input(error: BaseException | None) -> RefusedInput | None:
+    """Returns the `RefusedInput` that caused an error of jsonargparse, or None.
+
+    jsonargparse replaces the errors of constructors by its own errors.
+    """
     while error is not None and not isinstance(error, RefusedInput):
         error = error.__cause__ or error.__context__
     return error
@@ -61,13 +64,14 @@ def _buried_refusal(error: BaseException | None) -> RefusedInput | None:
 def _run(arguments: list[str]) -> int:
     for argument in arguments:
         name = argument.partition("=")[0].removeprefix("--model.").removeprefix("init_args.")
-        if argument.startswith("--model.") and name in _LINKED:  # the link would silently overwrite it
-            raise RefusedInput(f"--model.{name}: the model takes it from the data: use --data.{name}.")
+        if argument.startswith("--model.") and name in _LINKED:  # the linked value would silently replace the argument
+            raise RefusedInput(f"--model.{name}: the model uses the value of the data: use --data.{name}.")
     for group in ("model", "data", "callbacks"):
-        GROUPS[group].classes()  # imports them, so that `--model DCGAN` needs no module path
+        GROUPS[group].classes()  # imports the classes, so that `--model DCGAN` needs no module path
     try:
         with other_class_other_arguments(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*LightningCLI's args parameter.*")  # they are those of sys.argv
+            # Lightning warns that sys.argv also has arguments, but they are the same arguments
+            warnings.filterwarnings("ignore", message=".*LightningCLI's args parameter.*")
             GansCLI(
                 AdversarialModule,
                 LightningDataModule,
@@ -75,10 +79,10 @@ def _run(arguments: list[str]) -> int:
                 subclass_mode_model=True,
                 subclass_mode_data=True,
                 parser_kwargs={"exit_on_error": False},
-                auto_configure_optimizers=False,  # the GANs bring one optimizer for each network
+                auto_configure_optimizers=False,  # the GANs configure one optimizer per network
                 seed_everything_default=0,
                 save_config_kwargs={"overwrite": True},
             )
     except (ArgumentError, MisconfigurationException, OSError, TypeError, ValueError, UserWarning) as error:
-        raise _buried_refusal(error) or RefusedInput(one_line(error)) from error
+        raise _find_refused_input(error) or RefusedInput(one_line(error)) from error
     return DONE

@@ -1,7 +1,7 @@
-"""`lit-gans COMMAND --help`: what a command does, its keys with meanings and defaults, and examples.
+"""Help texts of `lit-gans COMMAND --help`: description, keys with meanings and defaults, and examples.
 
-All of it comes from docstrings and signatures. Help of commands other than training is read from their source and does
-not import torch.
+The texts come from docstrings and signatures. For every command except `train`, the source file is parsed instead of
+imported, so that `--help` does not import torch.
 """
 
 from __future__ import annotations
@@ -21,73 +21,74 @@ from lit_gans.cli.commands import commands
 _Row = tuple[str, str, str]  # key, meaning, default
 
 _KEYS: tuple[_Row, ...] = (
-    ("seed", "seed of weights, latents, the order of the images and all other random numbers", "default: 0"),
+    ("seed", "seed of the weights, the latents, the order of the images and all other random numbers", "default: 0"),
     (
         "resume",
-        "none; auto, the newest run of this name; or the path of a checkpoint to continue from",
+        "none starts a new run; auto resumes the newest run of this name; the path of a checkpoint resumes this"
+        " checkpoint",
         "default: none",
     ),
     (
         "init_from",
-        "path of a checkpoint, folder of a run or of lit-gans export, zoo/NAME or hf://owner/name, whose networks"
-        " initialize a new run",
+        "checkpoint whose networks initialize a new run: path of a checkpoint, of a run folder or of a folder that"
+        " lit-gans export wrote; zoo/NAME; or hf://owner/name",
         "default: null",
     ),
 )
 _MORE = (
-    "lit-gans train GROUP=OPTION --help, for example model=dcgan, lists the keys of an option with their meanings;"
-    " lit-gans train --cfg job prints every key with its value. -m trains every combination of values that are"
-    " separated by commas."
+    "lit-gans train GROUP=OPTION --help, for example with model=dcgan, lists the keys of an option with their meanings."
+    " lit-gans train --cfg job prints every key with its value. With -m, values can be separated by commas, and every"
+    " combination of values is trained."
 )
 
 
 def command_help(name: str) -> str:
-    """Returns the help of a command other than training: the docstring and signature of the function of its name."""
+    """Returns the help of a command other than `train`, from the docstring and signature of the function `name`."""
     path = Path(__file__).with_name(f"{name}.py")
     functions = (node for node in ast.parse(path.read_bytes()).body if isinstance(node, ast.FunctionDef))
     function = next(node for node in functions if node.name == name)
-    said = docstring_parser.parse(ast.get_docstring(function) or "", docstring_parser.DocstringStyle.GOOGLE)
-    meanings = {parameter.arg_name: parameter.description or "" for parameter in said.params}
+    docstring = docstring_parser.parse(ast.get_docstring(function) or "", docstring_parser.DocstringStyle.GOOGLE)
+    meanings = {parameter.arg_name: parameter.description or "" for parameter in docstring.params}
     keys = [argument.arg for argument in function.args.args if argument.arg in meanings]
     defaults = [f"default: {as_typed(ast.literal_eval(value))}" for value in function.args.defaults]
     defaults = ["required"] * (len(keys) - len(defaults)) + defaults
     lines = [commands()[name].usage]
-    for paragraph in (said.description or "").split("\n\n"):
+    for paragraph in (docstring.description or "").split("\n\n"):
         lines += ["", *_wrapped(paragraph)]
     rows = ((key, meanings[key], default) for key, default in zip(keys, defaults, strict=True))
     return "\n".join([*lines, "", "Keys", *_table(rows), *_examples(name)])
 
 
 def train_help(arguments: list[str]) -> str:
-    """Returns the help of training: all groups and their options, or the keys of the options that the arguments choose.
+    """Returns the help of `train`: the keys of the options that the arguments select, or else all groups and options.
 
     Raises:
-        RefusedInput: an option that does not exist.
+        RefusedInput: If a selected option does not exist.
     """
     from lit_gans.config.groups import GROUPS, group_of, options
 
     overrides = [argument for argument in arguments if not argument.startswith("-")]
-    chosen = {key: option for key, _, option in (item.partition("=") for item in overrides) if group_of(key)}
+    selected = {key: option for key, _, option in (item.partition("=") for item in overrides) if group_of(key)}
     lines = ["lit-gans train [GROUP=OPTION ...] [key=value ...]", ""]
-    if chosen:
-        return "\n".join([*lines, *_of_options(chosen, overrides), *_examples("train")])
-    lines += _wrapped("Trains a GAN. Without arguments: digits, in about two minutes on two CPU cores.")
-    lines += ["", "Groups: GROUP=OPTION chooses one"]
+    if selected:
+        return "\n".join([*lines, *_option_lines(selected, overrides), *_examples("train")])
+    lines += _wrapped("Trains a GAN. Without arguments, a DCGAN learns digits in about two minutes on two CPU cores.")
+    lines += ["", "Groups: GROUP=OPTION selects an option"]
     for name, group in GROUPS.items():
         for place, meaning in group.places.items():
             lines += ["", *_wrapped(f"{place}: {meaning}", "  "), *_wrapped(", ".join(options(name)), "    ")]
     return "\n".join([*lines, "", "Keys", *_table(_KEYS), "", *_wrapped(_MORE), *_examples("train")])
 
 
-def _of_options(chosen: dict[str, str], overrides: list[str]) -> Iterator[str]:
-    """Yields the keys that options set, of an experiment its file."""
+def _option_lines(selected: dict[str, str], overrides: list[str]) -> Iterator[str]:
+    """Yields lines with the keys that every selected option sets. For an experiment, yields the lines of its file."""
     from omegaconf import DictConfig, OmegaConf
 
     from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS
     from lit_gans.config.hydra_app import compose
 
     config = compose(*overrides)
-    for key, option in chosen.items():
+    for key, option in selected.items():
         group, _, place = key.partition("@")
         place = place or GROUPS[group].node or group
         node = OmegaConf.select(config, place)
@@ -102,13 +103,13 @@ def _of_options(chosen: dict[str, str], overrides: list[str]) -> Iterator[str]:
 
 
 def _rows(node: Any, path: str) -> Iterator[_Row]:
-    """Yields the keys of a node and of the nodes inside it."""
+    """Yields rows with the keys of a configuration node and of all nested nodes."""
     from lit_gans.config.signatures import meanings, target_class, without_remains
 
     cls = target_class(node["_target_"], path) if "_target_" in node else None
-    said = meanings(cls) if cls else {}
+    by_name = meanings(cls) if cls else {}
     for name, value in (without_remains(cls, node) if cls else node).items():
-        key, meaning = f"{path}.{name}", said.get(str(name), "")
+        key, meaning = f"{path}.{name}", by_name.get(str(name), "")
         if isinstance(value, dict) and ("_target_" in value or not cls):
             if meaning:
                 yield key, meaning, value.get("_target_", "").rpartition(".")[2]
@@ -118,7 +119,7 @@ def _rows(node: Any, path: str) -> Iterator[_Row]:
 
 
 def as_typed(value: Any) -> str:
-    """Formats a value as on the command line."""
+    """Formats a value as it is typed on the command line."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list | tuple):
@@ -133,7 +134,7 @@ def _examples(name: str) -> list[str]:
 
 
 def _table(rows: Iterable[_Row]) -> list[str]:
-    """Returns lines with each key and its default, and its meaning below."""
+    """Returns two lines or more per row: the key with its default, and the meaning below it."""
     return [line for key, meaning, default in rows for line in (f"  {key} [{default}]", *_wrapped(meaning, "      "))]
 
 

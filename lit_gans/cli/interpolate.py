@@ -1,4 +1,4 @@
-"""`lit-gans interpolate checkpoint=PATH`: walks between latents.
+"""`lit-gans interpolate checkpoint=PATH`: generates images along walks between latents.
 
 Examples:
     lit-gans interpolate checkpoint=outputs/dcgan_digits/version_0/checkpoints/last.ckpt
@@ -32,17 +32,19 @@ def interpolate(
     output: str | None = None,
     fps: int = 24,
 ) -> Path:
-    """Writes an image whose rows interpolate between two latents on the sphere (White 2016), or a video.
+    """Writes an image or a video of walks between pairs of latents, with spherical interpolation (White 2016).
+
+    Every row of the image is a walk. A video shows all walks at once.
 
     Args:
-        checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
-            none; a folder of `lit-gans export`; zoo/NAME; or hf://owner/name.
-        num: number of rows, or of images in a frame.
-        steps: number of images from one latent to the other; a video also goes back.
+        checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
+            hf://owner/name. For a run folder, the best checkpoint is used, or the last one if there is no best.
+        num: number of walks.
+        steps: number of images from the start to the end of a walk. A video also plays the walk backwards.
         seed: seed of the latents.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
-        output: output folder, or a video: a file that ends in `.gif`, or in `.mp4` (extra `video`); null uses
-            `generated/` in the run's folder.
+        output: output folder, or path of a video that ends in `.gif` or in `.mp4` (needs the extra `video`); null uses
+            `generated/` in the run folder.
         fps: frames per second of a video.
 
     Returns:
@@ -56,6 +58,6 @@ def interpolate(
     logger.info("generating %s images", f"{num * steps:,}")
     walks = slerp(start, end, steps).flatten(0, 1)
     images = module.decode(walks, labels=None if labels is None else labels.repeat_interleave(steps), weights=weights)
-    more = write_walks(images.unflatten(0, (num, steps)), path, fps)
-    print(f"{num} walks of {steps} images: {path}{more}")
+    frames = write_walks(images.unflatten(0, (num, steps)), path, fps)
+    print(f"{num} walks of {steps} images: {path}{frames}")
     return path

@@ -1,4 +1,4 @@
-"""`lit-gans`: runs a command and imports only the modules that it needs."""
+"""Entry point of `lit-gans`. Imports only the modules that the command needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lit_gans.config.mistakes import DONE, FAILED, REFUSED, STOPPED, refused_is_
 _FLAGS = ("-h", "--help")
 _LAST = """
 Every key can be set as key=value; `lit-gans train --cfg job` prints all keys, `lit-gans COMMAND --help` describes them.
-Exit codes: 0 success, 1 failure while running, 2 invalid input (said on stderr), 130, 143 stopped by signal."""
+Exit codes: 0 success, 1 failure while running, 2 invalid input (see stderr), 130 or 143 stopped by a signal."""
 
 
 def main() -> None:
@@ -23,22 +23,25 @@ def main() -> None:
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
-    except BrokenPipeError:  # `lit-gans train --help | head`
+    except BrokenPipeError:  # for example `lit-gans train --help | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FAILED
     sys.exit(code)
 
 
 def overview() -> str:
-    """Returns all commands with their summaries."""
+    """Returns the help text that lists all commands with their summaries."""
     lines = [f"  {command.usage:<55} {command.summary}" for command in commands().values()]
     return "\n".join(["lit-gans: GANs for PyTorch Lightning", "", *lines, _LAST])
 
 
 def run(arguments: list[str]) -> int:
-    """Runs a command line and returns the exit code. Classes of the current folder are found, after installed ones."""
+    """Runs a command line and returns the exit code.
+
+    Adds the current folder to the end of `sys.path`, so that its classes can be imported.
+    """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # the locale may lack characters of a path
+        if isinstance(stream, io.TextIOWrapper):  # a path may contain characters that the locale cannot encode
             stream.reconfigure(errors="backslashreplace")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -54,7 +57,7 @@ def run(arguments: list[str]) -> int:
     if find(name) is None:
         print(f"lit-gans: there is no command '{name}'; {nearest(name, commands())}", file=sys.stderr)
         return REFUSED
-    if not {*_FLAGS} & {*rest} or name == "fit":  # the Lightning CLI has a help of its own
+    if not {*_FLAGS} & {*rest} or name == "fit":  # the Lightning CLI prints its own help
         return stopped(lambda: main_of(name)(rest))
     from lit_gans.cli.help import command_help, train_help
 
@@ -65,10 +68,11 @@ def run(arguments: list[str]) -> int:
 
 
 def stopped(command: Callable[[], int]) -> int:
-    """Returns the exit code of `command`; if Ctrl-C or SIGTERM ends it, prints a line and returns 130 or 143.
+    """Runs `command` and returns its exit code. If Ctrl-C or SIGTERM stops it, prints a line and returns 130 or 143.
 
-    A training that has begun ends by itself, with a checkpoint; this is about what comes before it, a second signal,
-    and other commands. Lightning turns Ctrl-C into `sys.exit(1)`, and SIGTERM into a `SystemExit` of its own.
+    A running training handles the first signal itself and saves a checkpoint. This function handles signals before the
+    training, second signals, and signals during other commands. Lightning converts Ctrl-C to `sys.exit(1)`, and SIGTERM
+    to a subclass of `SystemExit`.
     """
     number = signal.SIGINT
     try:

@@ -1,6 +1,6 @@
-"""Notices about what a command has chosen by itself, or what a user may not expect of the training.
+"""Notices about automatic choices of a command, and about properties of the training that might surprise users.
 
-They are logged when the training begins, so that an error message stands alone.
+The notices are logged when the training begins. A run that fails before that prints only its error message.
 """
 
 from __future__ import annotations
@@ -23,63 +23,63 @@ from lit_gans.training.module import AdversarialModule
 
 logger = logging.getLogger(__name__)
 
-_LONG = 100_000  # iterations, the default without an experiment
-_LARGE = 10_000_000  # parameters of networks of which a CPU trains less than an iteration a second
+_LONG = 100_000  # number of iterations of a long training; the default without an experiment
+_LARGE = 10_000_000  # number of parameters above which an iteration on a CPU takes more than a second
 
 
 class Notices(GenerativeCallback):
-    """Logs sentences when a training begins, and sentences about its networks and data.
+    """Logs notices when a training begins, including notices about its networks and data.
 
     Args:
-        notices: sentences.
+        notices: additional sentences to log.
     """
 
     def __init__(self, notices: Sequence[str]) -> None:
         self.notices = notices
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        said = [*self.notices, *long_training(trainer), *unsuitable_metrics(trainer)]
+        sentences = [*self.notices, *long_training(trainer), *unsuitable_metrics(trainer)]
         if isinstance(pl_module, AdversarialModule):
-            said += [*slow_networks(pl_module), *unused_classes(pl_module, data_of(trainer))]
-        for sentence in said:
+            sentences += [*slow_networks(pl_module), *unused_classes(pl_module, data_of(trainer))]
+        for sentence in sentences:
             logger.info("%s", sentence)
 
 
 def unsuitable_metrics(trainer: Trainer) -> list[str]:
-    """Returns a sentence about a classifier of digits that judges other images."""
+    """Returns a notice if the features of the digit classifier are used for images other than digits."""
     data = data_of(trainer)
-    judged = any(callback.extractor.name == "digits" for callback in callbacks_of(trainer, GenerativeMetrics))
-    if not judged or not isinstance(data, ImageData) or data.metrics in (*OF_DIGITS, "none"):
+    uses_digits = any(callback.extractor.name == "digits" for callback in callbacks_of(trainer, GenerativeMetrics))
+    if not uses_digits or not isinstance(data, ImageData) or data.metrics in (*OF_DIGITS, "none"):
         return []
-    return [f"metrics=digits judges by a classifier of digits: for other images, metrics={data.metrics} says more"]
+    return [f"metrics=digits uses the features of a digit classifier; metrics={data.metrics} suits these images better"]
 
 
 def long_training(trainer: Trainer) -> list[str]:
-    """Returns a sentence about a training whose end may be days away."""
+    """Returns a notice if the training may take days."""
     if trainer.max_steps < _LONG or callbacks_of(trainer, Timer):
         return []
     return [
         f"{trainer.max_steps:,} iterations can take hours on a GPU and days on a CPU: trainer.max_steps=NUMBER or"
-        " trainer.max_time='00:02:00:00' (days:hours:minutes:seconds) ends it earlier"
+        " trainer.max_time='00:02:00:00' (days:hours:minutes:seconds) ends the training earlier"
     ]
 
 
 def slow_networks(module: AdversarialModule) -> list[str]:
-    """Returns a sentence about networks that are large for a CPU, on which they are trained."""
+    """Returns a notice if large networks are trained on a CPU."""
     num = sum(parameter.numel() for parameter in module.parameters())
     if module.device.type != "cpu" or num < _LARGE:
         return []
     name = next((name for name, cls in gans().items() if type(module) is cls), None)
-    sized = (files("lit_gans.conf") / "experiment" / f"{name}_digits.yaml").is_file()
-    small = f"experiment={name}_digits has networks made for a CPU" if sized else "choose smaller networks"
-    what = f"{type(module).__name__} has {num:,} parameters"
-    return [f"{what}, and on a CPU an iteration takes seconds to minutes: {small}"]
+    has_experiment = (files("lit_gans.conf") / "experiment" / f"{name}_digits.yaml").is_file()
+    advice = f"experiment={name}_digits has networks sized for a CPU" if has_experiment else "choose smaller networks"
+    large = f"{type(module).__name__} has {num:,} parameters"
+    return [f"{large}, and on a CPU an iteration takes seconds to minutes: {advice}"]
 
 
 def unused_classes(module: AdversarialModule, data: object) -> list[str]:
-    """Returns a sentence about classes of a folder of images that a module without classes does not use."""
+    """Returns a notice if a folder of images has classes, but the module does not use them."""
     if not isinstance(data, Folder) or not data.num_classes or module.num_classes:
         return []
-    takes = "num_classes" in schema(type(module))
-    use = f": model.num_classes={data.num_classes} trains with them" if takes else ""
-    return [f"data.root={data.root} has {data.num_classes} classes, its subfolders, which are not used{use}"]
+    has_argument = "num_classes" in schema(type(module))
+    advice = f": model.num_classes={data.num_classes} trains with them" if has_argument else ""
+    return [f"data.root={data.root} has subfolders for {data.num_classes} classes, which are not used{advice}"]

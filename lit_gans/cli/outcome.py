@@ -1,4 +1,4 @@
-"""What `lit-gans train` ends with: the report of a run, and the table and the image of all runs of a sweep."""
+"""Output at the end of `lit-gans train`: the report of a run, and the table and sample grids of a sweep."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ from lit_gans.training.callback import callbacks_of
 from lit_gans.training.translator import Translator
 
 _METRIC = "metric/"
-_ALWAYS = ("loss/", "throughput/", "utilization/")  # logged by every run and reported elsewhere
-_INCHES, _TITLE = 3.2, 0.3  # of each run's samples in the image, and of its name, of 100 pixels
+_ALWAYS = ("loss/", "throughput/", "utilization/")  # prefixes of values that are excluded from the table
+_INCHES = 3.2  # width and height of a run's samples in the figure, in inches of 100 pixels
+_TITLE = 0.3  # height of a run's title in the figure, in inches
 _COLUMNS = 8
-_LONGEST = 200  # characters of a title
+_MAX_TITLE = 200  # maximum number of characters of a title
 
 
 @dataclass
 class Run:
-    """One run of a sweep.
+    """Run of a sweep.
 
     Args:
-        overrides: overrides on its command line.
+        overrides: overrides on the command line of the run.
         values: measured values by name.
         folder: folder of the run.
-        samples: path of the last grid, which may not exist.
-        is_finished: whether the run neither diverged nor was stopped.
+        samples: path of the last sample grid. The file might not exist.
+        is_finished: whether the run ended normally; False if it diverged or was stopped.
     """
 
     overrides: list[str]
@@ -53,11 +54,13 @@ class Run:
 
 
 def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",)) -> int:
-    """Prints where the results are and returns the exit code: 128 plus the signal's number, otherwise 0.
+    """Prints the results of a run with their paths, and returns the exit code.
+
+    The exit code is 0, or 128 plus the number of the signal that was received.
 
     Args:
         trainer: trainer after the training.
-        overrides: the command line of the run, quoted for a shell.
+        overrides: arguments of the command that started the run, quoted for a shell.
     """
     checkpoint = next(iter(callbacks_of(trainer, Checkpoint)), None)
     samples = next(iter(callbacks_of(trainer, Samples)), None)
@@ -71,8 +74,8 @@ def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",
             lines += metrics.summary()
     grid = folder / "samples" / f"{step:06d}.png"
     if samples is not None and grid.exists():
-        over_time = f", over time: {FILM} beside it" if grid.with_name(FILM).exists() else ""
-        lines.append(f"samples     {grid}{over_time}")
+        animation = f", animated: {FILM} in the same folder" if grid.with_name(FILM).exists() else ""
+        lines.append(f"samples     {grid}{animation}")
     if checkpoint is not None:
         paths = {name: folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last")}
         described = checkpoint.describe_best(trainer)
@@ -84,11 +87,11 @@ def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",
             lines.append(f"last        {last} (iteration {step})")
         what = "input=FOLDER" if isinstance(trainer.lightning_module, Translator) else "num=64"
         if stopped and last.exists():
-            again = [*(item for item in overrides if not item.startswith("resume=")), quote(f"resume={last}")]
-            lines.append(f"next        {module}lit-gans train {' '.join(again)}")
-            at = step if best == last else checkpoint.best_step
+            resuming = [*(item for item in overrides if not item.startswith("resume=")), quote(f"resume={last}")]
+            lines.append(f"next        {module}lit-gans train {' '.join(resuming)}")
+            iteration = step if best == last else checkpoint.best_step
             lines.append(
-                f"until then  lit-gans sample {quote(f'checkpoint={folder}')} takes {best.name}, iteration {at}"
+                f"until then  lit-gans sample {quote(f'checkpoint={folder}')} uses {best.name}, iteration {iteration}"
             )
         elif best.exists():
             lines.append(f"next        {module}lit-gans sample {quote(f'checkpoint={best}')} {what}")
@@ -98,11 +101,11 @@ def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",
 
 
 def entry_of(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
-    """Returns a run's entry in the table of a sweep: metrics, and other values that a custom GAN logs."""
+    """Returns the entry of a run in the table of a sweep, with metrics and with values that a custom GAN logs."""
     logged = {name: float(value) for name, value in trainer.callback_metrics.items() if not name.startswith(_ALWAYS)}
     values = {name.removeprefix(_METRIC): value for name, value in logged.items() if name.startswith(_METRIC)}
     values |= {name: value for name, value in logged.items() if not name.startswith(_METRIC)}
-    values = {name: value for name, value in values.items() if "_spread_" not in name}  # the table is for a terminal
+    values = {name: value for name, value in values.items() if "_spread_" not in name}  # keeps the table narrow
     speed = next((c.mean_images_per_second for c in callbacks_of(trainer, Throughput)), None)
     values |= {"images/s": speed or float("nan"), "seconds": seconds}
     samples = Samples.folder(trainer) / f"{trainer.global_step:06d}.png"
@@ -110,15 +113,15 @@ def entry_of(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
 
 
 def _is_stopped(trainer: Trainer) -> bool:
-    """Returns whether a signal has stopped a training; one in the last iteration leaves nothing to be resumed."""
-    return any(each.stopped_by_signal for each in callbacks_of(trainer, Checkpoint))
+    """Returns whether a signal stopped a training before its last iteration, so that it can be resumed."""
+    return any(checkpoint.stopped_by_signal for checkpoint in callbacks_of(trainer, Checkpoint))
 
 
 def write_summary(runs: list[Run], folder: Path) -> list[str]:
-    """Writes `table.md` and, if there are grids, `samples.png`; returns a readable summary as lines.
+    """Writes `table.md` and, if there are sample grids, `samples.png`, and returns the lines of a readable summary.
 
-    Where runs differ by their seed alone, a second table has the mean and the standard deviation over those that are
-    finished: what another one has measured is of an earlier iteration.
+    If some runs differ only in their seed, a second table contains the mean and the standard deviation over the seeds.
+    It includes only finished runs, because the values of a stopped run are from an earlier iteration.
     """
     common = set.intersection(*(set(run.overrides) for run in runs))
     columns = list(dict.fromkeys(name for run in runs for name in run.values))
@@ -130,11 +133,11 @@ def write_summary(runs: list[Run], folder: Path) -> list[str]:
         group = _name([text for text in differs if not text.startswith("seed=")])
         if run.is_finished:
             by_seed.setdefault(group or "all", []).append(run)
-    values = ([_number(run.values.get(column)) for column in columns] for run in runs)
-    rows = [[name, *own] for name, own in zip(names, values, strict=True)]
+    cells = ([_number(run.values.get(column)) for column in columns] for run in runs)
+    rows = [[name, *row] for name, row in zip(names, cells, strict=True)]
     lines = markdown([["run", *columns], *rows])
-    if any(len(own) > 1 for own in by_seed.values()):
-        rows = [[name, str(len(own)), *(_mean(own, column) for column in columns)] for name, own in by_seed.items()]
+    if any(len(same) > 1 for same in by_seed.values()):
+        rows = [[name, str(len(same)), *(_mean(same, column) for column in columns)] for name, same in by_seed.items()]
         lines += ["", "mean ± standard deviation over the seeds", "", *markdown([["run", "seeds", *columns], *rows])]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8", errors="backslashreplace")
@@ -146,13 +149,13 @@ def write_summary(runs: list[Run], folder: Path) -> list[str]:
 
 
 def found_by_sweeper(folder: Path) -> list[str]:
-    """Returns a line about the best values that a sweeper of Hydra has found, if it has written them."""
+    """Returns a line with the best values that a Hydra sweeper found, or an empty list if it has written none."""
     path = folder / "optimization_results.yaml"
-    found = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if "best_params" not in found:
+    results = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if "best_params" not in results:
         return []
-    values = " ".join(f"{key}={value}" for key, value in found["best_params"].items())
-    return [f"best: {values}, with {_number(found['best_value'])} ({path})"]
+    values = " ".join(f"{key}={value}" for key, value in results["best_params"].items())
+    return [f"best: {values}, with {_number(results['best_value'])} ({path})"]
 
 
 def _name(overrides: list[str]) -> str:
@@ -171,7 +174,7 @@ def _number(value: float | None) -> str:
 
 
 def _side_by_side(grids: list[tuple[str, Path]], path: Path) -> None:
-    """Saves grids in rows, each below its name."""
+    """Saves a figure of sample grids, with the name of the run above every grid."""
     columns = min(len(grids), _COLUMNS)
     rows = math.ceil(len(grids) / columns)
     figure = Figure(figsize=(_INCHES * columns, (_INCHES + _TITLE) * rows), layout="constrained")
@@ -180,5 +183,5 @@ def _side_by_side(grids: list[tuple[str, Path]], path: Path) -> None:
     for axes, (name, grid) in zip(figure.axes, grids, strict=False):
         with Image.open(grid) as image:
             axes.imshow(image.convert("RGB"))
-        axes.set_title(shorten(printable(name), _LONGEST), fontsize="small", wrap=True, parse_math=False)
+        axes.set_title(shorten(printable(name), _MAX_TITLE), fontsize="small", wrap=True, parse_math=False)
     figure.savefig(path)

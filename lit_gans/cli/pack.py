@@ -1,4 +1,4 @@
-"""`lit-gans pack data=NAME data.root=PATH`: decodes and resizes the images of a dataset once.
+"""`lit-gans pack data=NAME data.root=PATH`: decodes and resizes the images of a dataset into one packed file.
 
 Examples:
     lit-gans pack data.root=PHOTOS data.image_size=64
@@ -21,34 +21,34 @@ from lit_gans.data.sources.streaming import Streaming, refuse_filled, write_stre
 
 
 def pack(data: ImageData, stream: str | None = None) -> dict[str, Any]:
-    """Packs a data source unless it is already packed, verifies the checksum, and prints a summary.
+    """Packs a data source if it has not been packed yet, verifies the checksum, and prints a summary.
 
     Args:
         data: data source to pack.
-        stream: new folder to which the images are also written as a stream for object storage; see `Streaming`.
+        stream: new folder to which the images are also written, as a stream for object storage; see `Streaming`.
 
     Returns:
-        The path, the sizes, and the skipped files.
+        The path of the packed file, the sizes of the images, and the skipped files.
 
     Raises:
-        RefusedInput: the source generates its images, a file cannot be read, the packed file is damaged, or the folder
-            `stream` is not empty.
+        RefusedInput: If the source generates its images, a file cannot be read, the packed file is damaged, or the
+            folder `stream` is not empty.
     """
     if not isinstance(data, PackedData):
-        made = "streams images that are packed" if isinstance(data, Streaming) else "generates its images"
-        raise RefusedInput(f"data: {type(data).__name__} {made}, there is nothing to pack.")
+        origin = "streams images that are packed" if isinstance(data, Streaming) else "generates its images"
+        raise RefusedInput(f"data: {type(data).__name__} {origin}, so there is nothing to pack.")
     if stream is not None:
         refuse_folder(stream, "stream")
         refuse_filled(Path(stream))
-    fresh = not data.packed_path.exists()  # packing lists what it skips
+    is_new = not data.packed_path.exists()  # packing prints the list of skipped files itself
     packed = data.packed
     packed.verify()
     num, channels, *size = packed.images.shape
     print(f"{num} images of {size_text(as_size(size))}, {channels} channels, checksum correct: {packed.path}")
-    if not fresh:
+    if not is_new:
         print("".join(f"{line}\n" for line in list_of_little_used(packed)), end="")
-    if not fresh or not packed.about["skipped"]:
-        print("\n".join(list_of_skipped(packed.about["skipped"])) or "no file was left out")
+    if not is_new or not packed.about["skipped"]:
+        print("\n".join(list_of_skipped(packed.about["skipped"])) or "no file was skipped")
     if stream is not None:
         write_stream(data, stream)
         print(f"as a stream: {stream}")

@@ -1,4 +1,4 @@
-"""`lit-gans plan data.root=FOLDER [minutes=60]`: chooses the settings of a training on one's own pictures.
+"""`lit-gans plan data.root=FOLDER [minutes=60]`: chooses the settings for training on a folder of images.
 
 Examples:
     lit-gans plan data.root=photos minutes=60
@@ -58,73 +58,77 @@ from lit_gans.data.survey import LOOKED_AT, Survey, survey
 from lit_gans.training.callback import callbacks_of
 from lit_gans.training.module import AdversarialModule
 
-EXPERIMENT, MODEL = "photos", "dcgan"  # the experiment of a plan, and its model
+EXPERIMENT, MODEL = "photos", "dcgan"  # experiment that a plan is based on, and its model
 _NOT_WRITTEN = ("experiment", "resume", "init_from", "minutes", "output")
-_TRIAL = 3.0  # seconds of a timing
-_OUTSIDE = 0.05  # share of the time for what is no iteration: samples, checkpoints, the start
-_JUDGED = 32  # images whose measuring is timed
-_FEW = 500  # pictures
+_TRIAL = 3.0  # duration of a timed training, in seconds
+_OVERHEAD = 0.05  # share of the time that is spent outside of iterations: startup, sample grids and checkpoints
+_TIMED_IMAGES = 32  # number of images with which the evaluation is timed
+_FEW = 500  # number of images below which a message suggests fine-tuning
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command with the arguments of a training, and of `plan`; returns the exit code."""
+    """Runs the command with the arguments of a training and of `plan`, and returns the exit code."""
     quiet()
     return refused_is_2(lambda: print(f"next:      {_next(_plan(arguments), arguments)}", flush=True))
 
 
 def _next(path: Path, arguments: list[str]) -> str:
-    """Returns the command that trains as planned; an experiment does not hold the run that a training begins with."""
-    more = [item for item in arguments if key_of(item) == "init_from"]
-    return " ".join(map(shlex.quote, ["lit-gans", "train", f"experiment={path}", *more]))
+    """Returns the command that trains with the plan. It includes `init_from`, which the experiment does not contain."""
+    init_from = [item for item in arguments if key_of(item) == "init_from"]
+    return " ".join(map(shlex.quote, ["lit-gans", "train", f"experiment={path}", *init_from]))
 
 
 def planned(arguments: list[str]) -> list[str]:
-    """Replaces `experiment=photos`, or `data=folder` alone, by the experiment that `plan` writes; returns the
-    arguments of other trainings unchanged.
+    """Replaces `experiment=photos` by the experiment that `plan` writes for the arguments of a training.
+
+    `data=folder` without a model and an experiment is replaced, too. If the training resumes, the existing plan is
+    used. The arguments of all other trainings are returned unchanged.
 
     Raises:
-        RefusedInput: several runs or processes, each of which would choose other settings.
+        RefusedInput: If there are several runs or processes, since each of them would choose different settings.
     """
-    chosen = {key_of(item): item.partition("=")[2] for item in arguments}
-    alone = chosen.get("data") == "folder" and not {"experiment", "model"} & {*chosen}
-    if chosen.get("experiment") != EXPERIMENT and not alone:
+    values = {key_of(item): item.partition("=")[2] for item in arguments}
+    is_folder_alone = values.get("data") == "folder" and not {"experiment", "model"} & {*values}
+    if values.get("experiment") != EXPERIMENT and not is_folder_alone:
         return arguments
-    if any(item.startswith("-") for item in arguments) and not is_sweep(arguments):  # --cfg, which trains nothing
+    if any(item.startswith("-") for item in arguments) and not is_sweep(arguments):  # --cfg only prints, no training
         return without_own(plan, arguments)[1]
     processes = max(int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "SLURM_NTASKS"))
     if is_sweep(arguments) or processes > 1:
-        what = "experiment=photos" if not alone else "data=folder without model= and experiment="
-        root = shlex.quote(f"data.root={chosen.get('data.root', 'FOLDER')}")
+        what = "data=folder without model= and experiment=" if is_folder_alone else "experiment=photos"
+        root = shlex.quote(f"data.root={values.get('data.root', 'FOLDER')}")
         raise RefusedInput(
-            f"{what} chooses settings for one run of one process by timing it: choose once with `lit-gans plan {root}`,"
-            " then give the file that it writes as experiment=FILE."
+            f"{what} chooses settings for one run on a single process by timing it: run `lit-gans plan {root}` once,"
+            " then pass the file that it writes as experiment=FILE."
         )
-    resumes = chosen.get("resume", "none") != "none"
-    path = _path(chosen) if resumes else _plan(arguments)  # a plan made before may differ from what is given
-    given = (item for item in without_own(plan, arguments)[1] if key_of(item) != "experiment")
-    return [f"experiment={path}", *(item for item in given if resumes or not _is_written(item))]
+    resumes = values.get("resume", "none") != "none"
+    path = _path(values) if resumes else _plan(arguments)
+    # a resumed training keeps the typed values, since the existing plan may have been written with different values
+    rest = (item for item in without_own(plan, arguments)[1] if key_of(item) != "experiment")
+    return [f"experiment={path}", *(item for item in rest if resumes or not _is_written(item))]
 
 
 def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None) -> Path:
-    """Looks at the pictures of a folder and times this device, then chooses the size of the images, the network's
-    width, batch, weight of R1, duration and evaluation, and writes them as an experiment.
+    """Chooses settings for training on a folder of images within a given time, and writes them as an experiment.
 
-    Prints what it chooses, how long that takes, and the keys that change it. Keys of `lit-gans train` that are given
-    are kept. The rules are in `lit_gans.cli.rules`.
+    Inspects the images and times short trainings on this device. Then chooses the image size, the width of the
+    networks, the batch size, the weight of R1, the number of iterations and the evaluation. Prints every choice with
+    the keys that change it, and the expected duration. Keys of `lit-gans train` that the user sets are kept. The rules
+    are in `lit_gans.cli.rules`.
 
     Args:
-        minutes: duration of the training, evaluations included.
+        minutes: duration of the training in minutes, including evaluations.
         output: file to write, in a folder named `experiment`; null writes `planned/experiment/plan_FOLDER.yaml`.
 
     Returns:
         The path of the file.
     """
     refuse_not_positive(minutes=minutes)
-    given = {str(key_of(item)): value_of(item) for item in overrides if _is_written(item)}
-    if "data.root" not in given:
-        raise RefusedInput("data.root is required: the folder of the pictures, as in data.root=photos.")
-    path = experiment_output(output or _path(given))
-    choice = Choice(given, beginning(overrides))
+    values = {str(key_of(item)): value_of(item) for item in overrides if _is_written(item)}
+    if "data.root" not in values:
+        raise RefusedInput("data.root is required: set it to the folder of the images, such as data.root=photos.")
+    path = experiment_output(output or _path(values))
+    choice = Choice(values, beginning(overrides))
     lines = []
     with process_state_restored():
         for line in _chosen(choice, 60 * minutes):
@@ -137,22 +141,22 @@ def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None)
 
 
 def _plan(arguments: list[str]) -> Path:
-    """Calls `plan` with a command's arguments."""
-    own, overrides = without_own(plan, arguments)
-    options = [item for item in overrides if item.startswith("-")]
-    if options:
-        raise RefusedInput(f"unrecognized arguments: {' '.join(options)}: settings are given as key=value.")
-    return plan(overrides, **own)
+    """Calls `plan` with the arguments of the command line."""
+    values, overrides = without_own(plan, arguments)
+    flags = [item for item in overrides if item.startswith("-")]
+    if flags:
+        raise RefusedInput(f"unrecognized arguments: {' '.join(flags)}: settings are given as key=value.")
+    return plan(overrides, **values)
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """The run whose networks a training begins with.
+    """Run whose networks initialize a training.
 
     Args:
-        checkpoint: path of its checkpoint.
+        checkpoint: path of the run's checkpoint.
         model: option of `model`.
-        values: size of its images, network and widths, by key.
+        values: image size, network and widths of the run, by key.
     """
 
     checkpoint: str
@@ -161,54 +165,55 @@ class Beginning:
 
 
 def beginning(overrides: list[str]) -> Beginning | None:
-    """Returns the run that `init_from` names, or None.
+    """Returns the run that `init_from` selects, or None if `init_from` is not set.
 
     Raises:
-        RefusedInput: it does not exist, or is not of a GAN that has a name.
+        RefusedInput: If the run does not exist, or if its class is not an option of `model`.
     """
-    given = next((value_of(item) for item in overrides if key_of(item) == "init_from"), None)
-    if given is None:
+    path = next((value_of(item) for item in overrides if key_of(item) == "init_from"), None)
+    if path is None:
         return None
-    checkpoint = read_checkpoint(given)
+    checkpoint = read_checkpoint(path)
     name = checkpoint.get(FORMAT_KEY, {}).get("class_path")
     model = next((option for option, cls in gans().items() if class_path(cls) == name), None)
     if model is None:
-        raise RefusedInput(f"init_from={given}: it is not a run of a GAN that model= names, but of {name}.")
-    loop = inspect.signature(AdversarialModule.__init__).parameters.keys() - {"latent_dim"}
+        raise RefusedInput(f"init_from={path}: this is a run of {name}, which is not an option of model=.")
+    of_training = inspect.signature(AdversarialModule.__init__).parameters.keys() - {"latent_dim"}
     settings = to_plain(dict(checkpoint["hyper_parameters"]))
     plain = {key: value for key, value in settings.items() if not isinstance(value, dict)}
-    own = {f"model.{key}": value for key, value in plain.items() if key not in {*loop, "num_classes"}}
-    return Beginning(given, model, own | {"data.image_size": settings.get("image_size", 64)})
+    of_networks = {f"model.{key}": value for key, value in plain.items() if key not in {*of_training, "num_classes"}}
+    return Beginning(path, model, of_networks | {"data.image_size": settings.get("image_size", 64)})
 
 
 class Choice:
-    """Options and values of an experiment, by key: those that the user gives stay as they are.
+    """Options and values of an experiment, by key. Values that the user sets are never changed.
 
     Args:
-        given: options and values.
-        begins: the run whose networks the training begins with, whose size, network and widths are then given, too.
+        given: options and values that the user sets.
+        begins: run whose networks initialize the training, or None. Its image size, network and widths are treated as
+            set by the user.
     """
 
     def __init__(self, given: dict[str, Any], begins: Beginning | None = None) -> None:
         self.begins = begins
         if begins is not None:
-            own = begins.values if begins.model == MODEL else begins.values | {"model": begins.model}
-            if given.get("model", begins.model) == begins.model:  # another one is refused, with both names
-                given = own | given
+            of_run = begins.values if begins.model == MODEL else begins.values | {"model": begins.model}
+            if given.get("model", begins.model) == begins.model:  # `InitFrom` raises an error for different models
+                given = of_run | given
         self.given = given
         model = given.get("model")
-        # the settings of a GAN on the digits, where there are some: those of its paper are for large networks
+        # uses the settings for digits if they exist, because the settings of the papers are for large networks
         base = {"experiment": EXPERIMENT if model is None else f"{model}_digits", "data": "folder"}
         self.values: dict[str, Any] = {**base, **given}
         if base["experiment"] not in options("experiment"):
             del self.values["experiment"]
 
     def prefer(self, values: dict[str, Any]) -> None:
-        """Sets values whose keys are not given."""
+        """Sets values, except for keys that the user sets."""
         self.values |= {key: value for key, value in values.items() if key not in self.given}
 
     def config(self, **more: str) -> dict[str, Any]:
-        """Returns the resolved configuration, with further options."""
+        """Returns the resolved configuration with additional options."""
         values = self.values | more
         if values.get("metrics") == "none":
             values = {key: value for key, value in values.items() if not key.startswith("metrics.")}
@@ -216,7 +221,7 @@ class Choice:
 
 
 def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
-    """Completes a choice for a training of some seconds, and yields what it is, line by line."""
+    """Completes the choice for a training of `seconds`, and yields lines that describe it."""
     if choice.values["data"] != "folder":
         raise RefusedInput(f"a plan is for data=folder, not data={choice.values['data']}.")
     module, data, _ = build(choice.config(metrics="none"))
@@ -226,27 +231,27 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
     color, classes = colors.get(pictures.channels, f"{pictures.channels}-channel"), pictures.num_classes
     device = chosen_device(None)
     yield (
-        f"{pictures.num:,} {color} pictures of {pictures.width}x{pictures.height} pixels (width x height)"
+        f"{pictures.num:,} {color} images of {pictures.width}x{pictures.height} pixels (width x height)"
         f"{f', {classes} classes (model.num_classes={classes} uses them)' if classes else ''}, {device.type}"
     )
     if pictures.num < _FEW and choice.begins is None:
-        yield f"few pictures: with fewer than {_FEW}, init_from= a run on similar ones repeats them less"
+        yield f"fewer than {_FEW} images: init_from= with a run on similar images repeats every image less often"
     if pictures.unreadable:
-        opened = f"{pictures.unreadable} of {min(pictures.num, LOOKED_AT)} pictures that were opened"
-        yield f"{opened} cannot be read: data.on_error=skip leaves such ones out ({pictures.reason.rstrip('.')})"
+        opened = f"{pictures.unreadable} of {min(pictures.num, LOOKED_AT)} images that were opened"
+        yield f"{opened} cannot be read: data.on_error=skip skips such images ({pictures.reason.rstrip('.')})"
     if data.source().left_out:
         lines = data.source().left_out
-        yield f"{len(lines)} files are left out (data.on_error=skip), such as: {lines[0]}"
+        yield f"{len(lines)} files are skipped (data.on_error=skip), such as: {lines[0]}"
 
     choice.prefer({"data.channels": pictures.channels})
     if choice.begins is not None:
-        yield _line("begins", _begun(choice), "init_from=")
-    for_iterations = (1 - rules.EVALUATION_SHARE - _OUTSIDE) * seconds
-    timing = _fitted(choice, pictures, for_iterations)
+        yield _line("begins", _description_of_beginning(choice), "init_from=")
+    for_iterations = (1 - rules.EVALUATION_SHARE - _OVERHEAD) * seconds
+    timing = _choose_sizes(choice, pictures, for_iterations)
     per_image = 1 / timing.images_per_second
     size, width = as_size(choice.values["data.image_size"]), choice.values["model.generator_width"]
-    cut = "cropped to the center" if pictures.same_shape else "cropped to the central square"
-    yield _line("images", f"{size_text(size)}, {cut}", "data.image_size= data.crop= data.channels= data.flip=true")
+    crop = "cropped to the center" if pictures.same_shape else "cropped to the central square"
+    yield _line("images", f"{size_text(size)}, {crop}", "data.image_size= data.crop= data.channels= data.flip=true")
     yield _line("networks", f"width {width}: {1 / per_image:,.0f} images/s here", "model= model.generator_width=")
 
     batch = choice.values["data.batch_size"]
@@ -264,25 +269,25 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
     yield from busy_machine([timing])
     yield _line("learning", f"batches of {batch}{gamma}", "data.batch_size= model.r1_gamma= model.augmentation=")
 
-    measured, said, notices = _measured(choice, pictures, images * per_image, module.trains_against)
-    expected = (images * per_image + measured) / (1 - _OUTSIDE)
+    measuring, evaluation, notices = _choose_evaluation(choice, pictures, images * per_image, module.trains_against)
+    expected = (images * per_image + measuring) / (1 - _OVERHEAD)
     yield _line(
         "duration",
-        f"{max_steps:,} iterations, each picture {images / pictures.num:.0f} times: about {in_words(expected)}",
+        f"{max_steps:,} iterations, each image {images / pictures.num:.0f} times: about {in_words(expected)}",
         "minutes= trainer.max_steps=",
     )
-    yield _line("evaluation", said, "metrics=none metrics.every_n_steps=")
+    yield _line("evaluation", evaluation, "metrics=none metrics.every_n_steps=")
     yield from notices
     if images < rules.shapes(size):
         needed = rules.shapes(size) * seconds / images / 60
-        yield f"too short to learn shapes at this size: minutes={math.ceil(needed)}, or smaller images"
+        yield f"too short to learn shapes at this size: use minutes={math.ceil(needed)}, or smaller images"
 
 
-def _begun(choice: Choice) -> str:
-    """Returns what the training begins with, in words.
+def _description_of_beginning(choice: Choice) -> str:
+    """Returns a description of the run whose networks initialize the training.
 
     Raises:
-        RefusedInput: networks of the given settings have too little in common with it.
+        RefusedInput: If the checkpoint of the run fits too few weights of the networks.
     """
     assert choice.begins is not None
     module, _, _ = build(choice.config(metrics="none"))
@@ -292,10 +297,10 @@ def _begun(choice: Choice) -> str:
     return f"with {choice.begins.checkpoint}: {choice.begins.model}, {size}, width {width}"
 
 
-def _fitted(choice: Choice, pictures: Survey, seconds: float) -> Timing:
-    """Chooses size, width and batch for a training of some seconds; returns its timing."""
-    given = "data.image_size" in choice.given
-    sizes = [as_size(choice.values["data.image_size"])] if given else rules.possible_sizes(pictures)
+def _choose_sizes(choice: Choice, pictures: Survey, seconds: float) -> Timing:
+    """Chooses the image size, width and batch size for a training of `seconds`, and returns its timing."""
+    is_set = "data.image_size" in choice.given
+    sizes = [as_size(choice.values["data.image_size"])] if is_set else rules.possible_sizes(pictures)
     widths = (choice.values["model.generator_width"],) if "model.generator_width" in choice.given else rules.WIDTHS
 
     def timed(size: Size, width: int) -> Timing:
@@ -314,9 +319,19 @@ def _fitted(choice: Choice, pictures: Survey, seconds: float) -> Timing:
     return timing if best == first else timed(*best)
 
 
-def _measured(choice: Choice, pictures: Survey, seconds: float, seen: tuple[str, ...]) -> tuple[float, str, list[str]]:
-    """Chooses the evaluation of a training of some seconds, by none of the networks that the model is trained against;
-    returns its seconds, what it is, in words, and what else to say of it.
+def _choose_evaluation(
+    choice: Choice, pictures: Survey, seconds: float, seen: tuple[str, ...]
+) -> tuple[float, str, list[str]]:
+    """Chooses the evaluation for a training of `seconds`.
+
+    Args:
+        choice: choice to complete.
+        pictures: survey of the images.
+        seconds: duration of the training in seconds.
+        seen: names of the feature extractors that a loss of the model uses, which the evaluation must not use.
+
+    Returns:
+        The duration of all measurements in seconds, a description, and additional sentences.
     """
     if choice.given.get("metrics") == "none":
         return 0.0, "none, as given", []
@@ -333,24 +348,25 @@ def _measured(choice: Choice, pictures: Survey, seconds: float, seen: tuple[str,
         return 0.0, "as given", []
     device = chosen_device(None)
     module, extractor = module.to(device), measurement.extractor.to(device)
-    generated = to_uint8(module.sample(_JUDGED, seed=0)).to(device)
-    extractor(generated[:4])  # a first call is slower
-    sampling, judging = (
-        _seconds(lambda: module.sample(_JUDGED, seed=0)) / _JUDGED,
-        _seconds(lambda: extractor(generated)) / _JUDGED,
+    generated = to_uint8(module.sample(_TIMED_IMAGES, seed=0)).to(device)
+    extractor(generated[:4])  # warm-up, because the first call is slower
+    sampling, extracting = (
+        _seconds(lambda: module.sample(_TIMED_IMAGES, seed=0)) / _TIMED_IMAGES,
+        _seconds(lambda: extractor(generated)) / _TIMED_IMAGES,
     )
     numbers = (measurement.num_samples,) if "metrics.num_samples" in choice.given else rules.SAMPLES
-    found = rules.evaluation(seconds, pictures.num, judging, sampling + judging, numbers)
-    if found is None:
+    evaluation = rules.evaluation(seconds, pictures.num, extracting, sampling + extracting, numbers)
+    if evaluation is None:
         choice.prefer({"metrics": "none"})
-        return 0.0, f"none: two would take over a tenth of the time ({1000 * judging:.0f} ms an image)", []
-    every = -(-choice.values["trainer.max_steps"] // (found.times - 1))
-    choice.prefer({"metrics.num_samples": found.num_samples, "metrics.every_n_steps": every})
-    return found.seconds, f"{found.times} times on {found.num_samples:,} samples: {in_words(found.seconds)} of it", []
+        return 0.0, f"none: two would take over a tenth of the time ({1000 * extracting:.0f} ms an image)", []
+    interval = -(-choice.values["trainer.max_steps"] // (evaluation.times - 1))
+    choice.prefer({"metrics.num_samples": evaluation.num_samples, "metrics.every_n_steps": interval})
+    times = f"{evaluation.times} times on {evaluation.num_samples:,} samples: {in_words(evaluation.seconds)} of it"
+    return evaluation.seconds, times, []
 
 
 class Noise(ImageData):
-    """Random images, on which the speed of a training is that on any others."""
+    """Random images for timing. The speed of a training does not depend on the contents of the images."""
 
     possible_channels = None
 
@@ -373,19 +389,23 @@ def _line(name: str, what: str, keys: str) -> str:
 
 
 def _path(given: Mapping[Any, Any]) -> Path:
-    """Returns the file of a plan: that of the folder's name, unless it is the plan of another folder of this name."""
+    """Returns the path of the plan, which contains the name of the image folder.
+
+    If the file exists as the plan of another folder with the same name, the path also contains a hash.
+    """
     folder = Path(str(given.get("data.root", EXPERIMENT))).expanduser().absolute()
     name = short_name(f"plan_{re.sub(r'[^A-Za-z0-9]+', '_', folder.name).strip('_')}")
     path = Path(f"planned/experiment/{name}.yaml")
-    planned_for = yaml.safe_load(path.read_bytes()).get("data", {}).get("root") if path.is_file() else None
-    other = folder if planned_for is None else Path(planned_for).expanduser().absolute()
-    if other.resolve() == folder.resolve() or not other.is_dir():  # or a folder that was moved
+    root = yaml.safe_load(path.read_bytes()).get("data", {}).get("root") if path.is_file() else None
+    planned_folder = folder if root is None else Path(root).expanduser().absolute()
+    # if the planned folder no longer exists, it has most likely been moved
+    if planned_folder.resolve() == folder.resolve() or not planned_folder.is_dir():
         return path
     return path.with_name(f"{name}_{hashlib.sha256(os.fsencode(folder)).hexdigest()[:6]}.yaml")
 
 
 def _is_written(item: str) -> bool:
-    """Whether an argument is one that the experiment's file holds."""
+    """Returns whether an argument is written to the experiment file."""
     key = key_of(item)
     plain = key is not None and item[0] not in "+~" and not key.startswith("hydra.")
     return plain and key not in _NOT_WRITTEN

@@ -35,24 +35,28 @@ def project(
     weights: Weights | None = None,
     output: str | None = None,
 ) -> Path:
-    """Writes pairs of an image and the closest image that the generator makes, and their latents.
+    """Projects images to latents, and writes a grid of the images and their projections.
+
+    The projection of an image is the generated image that is closest to it. The latents are found by optimization.
 
     Args:
-        checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
-            none; a folder of `lit-gans export`; zoo/NAME; or hf://owner/name.
-        input: an image, or a folder of them, which are resized to the size of the model.
+        checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
+            hf://owner/name. For a run folder, the best checkpoint is used, or the last one if there is no best.
+        input: image or folder of images, which are resized to the size of the model.
         label: class of all images, for a model that was trained with classes; null cycles through all classes.
         steps: number of optimization steps.
-        starts: number of random latents of which each image begins with the best.
-        prior: weight of the density of latents: a larger one finds more typical images.
+        starts: number of random latents. The optimization for an image starts from the best of them.
+        prior: weight of the log density of the latents. A larger weight finds more typical images.
         seed: seed of the random latents.
-        value_range: values of the input files that become black and white; null takes the range of the training's data.
-        max_pixels: largest number of pixels of an input file; null for no limit.
+        value_range: values of the input files that are mapped to black and white; null uses the range of the training
+            data.
+        max_pixels: maximum number of pixels of an input file; null sets no limit.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
-        output: output folder; null uses `generated/` in the run's folder.
+        output: output folder; null uses `generated/` in the run folder.
 
     Returns:
-        The path of the grid, the images above their projections; `projected.pt` beside it holds the latents (n, z).
+        The path of the grid, in which every projection follows its image. `projected.pt` in the same folder contains
+        the latents (n, z).
     """
     content, folder = opened(checkpoint, output)
     module = module_from(content, checkpoint)

@@ -1,4 +1,4 @@
-"""`lit-gans report run=FOLDER`: one HTML page of a run: pictures over time, curves, nearest real images.
+"""`lit-gans report run=FOLDER`: writes an HTML page of a run: samples over time, curves, nearest real images.
 
 Examples:
     lit-gans report run=outputs/dcgan_digits/version_0
@@ -27,28 +27,28 @@ from lit_gans.report.page import Run, page
 
 logger = logging.getLogger(__name__)
 
-_ROWS = 8  # of samples by class
+_ROWS = 8  # number of rows in the grid of samples by class
 
 
 def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, output: str | None = None) -> Path:
-    """Writes one self-contained HTML page of a run, which also opens on a phone.
+    """Writes a report of a run as a single self-contained HTML page, which is readable on phones.
 
-    It shows samples of the best checkpoint, pictures over time, losses and scores, samples by class, the real images
-    that are closest to samples, and the settings.
+    The page shows samples of the best checkpoint, sample grids over time, losses and scores, samples by class, the
+    nearest real images of some samples, and the settings.
 
     Args:
-        run: folder of a run.
+        run: run folder.
         num: number of samples.
-        neighbors: whether to look for the nearest real images, for which the data of the training are read.
+        neighbors: whether to find the nearest real images, for which the training data is read.
         seed: seed of the samples.
-        output: HTML file to write; null writes `report.html` in the folder of the run.
+        output: HTML file to write; null writes `report.html` in the run folder.
 
     Returns:
         The path of the page.
     """
     folder = Path(run)
     if not os.path.isfile(folder / "config.yaml"):
-        raise RefusedInput(f"run={run}: there is no config.yaml in it: give the folder of a run.")
+        raise RefusedInput(f"run={run}: there is no config.yaml in it: set run= to the folder of a run.")
     target = output_file(output or folder / "report.html")
     checkpoint = find_checkpoint(folder)
     content = read_checkpoint(checkpoint)
@@ -61,17 +61,17 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
         latents = module.latents(_ROWS, seed).repeat_interleave(module.num_classes, 0)
         by_class = module.decode(latents, labels=torch.arange(module.num_classes).repeat(_ROWS))
     real = None
-    if neighbors and "data" not in config_of(content):  # of a script, or of Lightning's own CLI
-        logger.info("the nearest real images are left out: the checkpoint does not say its data")
+    if neighbors and "data" not in config_of(content):  # trained by a script or by the plain Lightning CLI
+        logger.info("the nearest real images are left out: the checkpoint does not contain its data configuration")
     elif neighbors:
         data = trained_with(content, "data")
         real = data.real_batches() if isinstance(data, RealImages) else None
-    named = quote(f"checkpoint={shown(folder)}")  # for a shell
+    argument = quote(f"checkpoint={shown(folder)}")
     commands = (
-        f"lit-gans sample {named} num=64",
-        f"lit-gans evaluate {named}",
-        f"lit-gans directions {named}",
-        f"lit-gans demo {named}",
+        f"lit-gans sample {argument} num=64",
+        f"lit-gans evaluate {argument}",
+        f"lit-gans directions {argument}",
+        f"lit-gans demo {argument}",
     )
     text = page(Run.read(folder), samples, by_class, module.num_classes, real, commands)
     target.write_text(text, encoding="utf-8", errors="backslashreplace")

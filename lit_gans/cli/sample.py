@@ -1,4 +1,4 @@
-"""`lit-gans sample checkpoint=PATH num=64`: a grid and single images of a checkpoint.
+"""`lit-gans sample checkpoint=PATH num=64`: generates images from a checkpoint, and a grid of them.
 
 Examples:
     lit-gans sample checkpoint=outputs/dcgan_digits/version_0/checkpoints/last.ckpt
@@ -51,28 +51,30 @@ def sample(
     weights: Weights | None = None,
     output: str | None = None,
 ) -> Path:
-    """Writes generated images as PNG files and a grid; for points, a table and a plot. Replaces earlier ones.
+    """Writes generated images as PNG files and a grid of all images. For points, writes a table and a plot.
 
-    Images that a PNG does not hold are arrays instead, NPY files (h, w, c) in float32: those of 2 or more than 4
-    channels, and those of data with data.dtype=float32, whose values are those of data.value_range, or in [0, 1].
+    Existing files with the same names are overwritten. Images with 2 or more than 4 channels, and images of data with
+    data.dtype=float32, are written as NPY files instead, because PNG does not support them. NPY files have shape
+    (h, w, c) and dtype float32, with values in data.value_range, or in [0, 1] if it is not set.
 
     Args:
-        checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
-            none; a folder of `lit-gans export`; zoo/NAME; or hf://owner/name.
+        checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
+            hf://owner/name. For a run folder, the best checkpoint is used, or the last one if there is no best.
         num: number of images.
         seed: seed of the latents.
         label: class of all images, for a model that was trained with classes; null cycles through all classes.
-        input: an image to translate, or a folder of them, for pix2pix and CycleGAN; the output has as many images, with
-            the same names.
-        direction: `b_to_a` translates images of the second domain to the first, for CycleGAN.
-        whole: whether to translate images at their own sizes; null does so if the training took crops of larger ones,
-            and otherwise resizes images to the size of the model.
-        value_range: values of the input files that become black and white; null takes the range of the training's data.
-        max_pixels: largest number of pixels of an input file; null for no limit.
-        truncation: bound of the numbers of latents: a smaller one makes more typical images of less variety; null for
-            none.
+        input: image to translate or folder of images, for pix2pix and CycleGAN. Every output image has the name of its
+            input image.
+        direction: `b_to_a` translates images of the second domain to the first domain, for CycleGAN.
+        whole: whether to translate full-size images; false resizes images to the size of the model; null is true if the
+            model was trained on crops of larger images.
+        value_range: values of the input files that are mapped to black and white; null uses the range of the training
+            data.
+        max_pixels: maximum number of pixels of an input file; null sets no limit.
+        truncation: bound for the absolute values of latents. A smaller bound gives more typical and less diverse
+            images. null sets no bound.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
-        output: output folder; null uses `generated/` in the run's folder.
+        output: output folder; null uses `generated/` in the run folder.
 
     Returns:
         The path of the grid or plot.
@@ -80,7 +82,7 @@ def sample(
     refuse_below(1, num=num)
     content, folder = opened(checkpoint, output)
     module = module_from(content, checkpoint)
-    module.labels(num, label)  # raises before anything is generated
+    module.labels(num, label)  # raises an error before any image is generated
     module.sampling_generator(weights)
     refuse_truncation(module, truncation)
     turn(module, direction)
@@ -91,7 +93,9 @@ def sample(
         names, images = _translations(module, input, seed, weights, read_with(frame, value_range, max_pixels), whole)
     else:
         if input is not None:
-            raise RefusedInput(f"input={input}: a {type(module).__name__} generates images from noise; leave it out.")
+            raise RefusedInput(
+                f"input={input}: a {type(module).__name__} generates images from noise; leave out input=."
+            )
         logger.info("generating %s images", f"{num:,}")
         names = [f"{index:05d}" for index in range(num)]
         latents = truncated(module.latents(num, seed), truncation)
@@ -103,23 +107,23 @@ def sample(
 
 
 def frame_of(content: dict[str, Any], module: AdversarialModule) -> Frame:
-    """Returns how files become images as the module of a checkpoint takes them, uncropped.
+    """Returns the settings with which files are converted to input images of a checkpoint's module, without cropping.
 
     Args:
-        content: content of the checkpoint.
-        module: its module.
+        content: contents of the checkpoint.
+        module: module of the checkpoint.
     """
     data = config_of(content).get("data") or {}
     channels = module.input_channels if isinstance(module, Translator) else module.channels
-    given = data.get("value_range")
-    value_range = None if given is None else (float(given[0]), float(given[1]))
+    bounds = data.get("value_range")
+    value_range = None if bounds is None else (float(bounds[0]), float(bounds[1]))
     return Frame(module.image_size, channels, "none", WHITE, data.get("dtype", "uint8"), value_range)
 
 
 def read_with(frame: Frame, value_range: tuple[float, float] | None, max_pixels: int | None) -> Frame:
-    """Returns how a command reads its input files, with its own arguments."""
-    given = frame.value_range if value_range is None else (float(value_range[0]), float(value_range[1]))
-    return replace(frame, value_range=given, max_pixels=max_pixels, keys="")
+    """Returns the settings for reading input files, after replacing some of them by the arguments of a command."""
+    bounds = frame.value_range if value_range is None else (float(value_range[0]), float(value_range[1]))
+    return replace(frame, value_range=bounds, max_pixels=max_pixels, keys="")
 
 
 def _translations(
@@ -131,44 +135,44 @@ def _translations(
     paths = images_at(folder)
     names: list[str] = []
     for name in (path.stem for path in paths):
-        while name in ("grid", *names):  # of another ending
+        while name in ("grid", *names):  # two files can have the same name with different suffixes
             name += "_"
         names.append(name)
     logger.info("translating %s images", f"{len(paths):,}")
     if not whole:
         pictures = torch.cat([read_at(path, frame) for path in paths])
         return names, [*module.translate(pictures, seed=seed, weights=weights)]
-    # one by one, since each may have its own size
-    own = follow("translating whole images", paths, len(paths), size=lambda _: 1)
-    return names, [module.translate(read_at(path, frame, whole), seed=seed, weights=weights)[0] for path in own]
+    # one at a time, because images may have different sizes
+    followed = follow("translating full-size images", paths, len(paths), size=lambda _: 1)
+    return names, [module.translate(read_at(path, frame, whole), seed=seed, weights=weights)[0] for path in followed]
 
 
 def _write_images(
     images: list[Float[Tensor, "c _ _"]], names: list[str], columns: int, folder: Path, frame: Frame
 ) -> Path:
-    """Writes each image and a grid of all images; returns the path of the grid."""
+    """Writes every image and a grid of all images, and returns the path of the grid."""
     grid = output_file(folder / "grid.png")
-    arrays = frame.dtype != "uint8" or len(images[0]) not in (1, 3, 4)
+    is_npy = frame.dtype != "uint8" or len(images[0]) not in (1, 3, 4)
     low, high = frame.value_range or (0.0, 1.0)
-    others = len({path.stem for path in folder.glob("*.npy" if arrays else "*.png")} - {*names, grid.stem})
-    beside = f"; {others} other images stay there" if others else ""
+    num_old = len({path.stem for path in folder.glob("*.npy" if is_npy else "*.png")} - {*names, grid.stem})
+    old = f"; {num_old} other images stay there" if num_old else ""
     for name, image in zip(names, follow("writing images", images, len(images), size=lambda _: 1), strict=True):
-        if arrays:
+        if is_npy:
             np.save(folder / f"{name}.npy", (image * (high - low) + low).permute(1, 2, 0).numpy())
         else:
             save_image(image, folder / f"{name}.png")
     write_grid(_of_one_size(images), grid, columns)
-    print(f"{len(images)} images and their grid: {grid}{beside}")
-    if arrays:
+    print(f"{len(images)} images and their grid: {grid}{old}")
+    if is_npy:
         print(
-            f"the images are NPY files (height, width, {len(images[0])}) with values from {low:g} to {high:g}, since a"
-            " PNG does not hold their channels and depth; the grid shows 8 bits"
+            f"the images are NPY files (height, width, {len(images[0])}) with values from {low:g} to {high:g}, because"
+            " PNG does not support their channels and depth; the grid has 8 bits per channel"
         )
     return grid
 
 
 def _of_one_size(images: list[Float[Tensor, "c _ _"]]) -> Float[Tensor, "n c h w"]:
-    """Returns images in one tensor, smaller ones on black."""
+    """Returns images in one tensor. Smaller images are padded with black to the size of the largest."""
     height, width = (max(image.shape[axis] for image in images) for axis in (1, 2))
     return torch.stack([functional.pad(each, (0, width - each.shape[2], 0, height - each.shape[1])) for each in images])
 
@@ -188,7 +192,11 @@ def _write_points(points: Tensor, folder: Path) -> Path:
 
 
 def loaded(checkpoint: str, output: str | None) -> tuple[AdversarialModule, Path]:
-    """Returns the module of a checkpoint, which maps latents to images, and the output folder."""
+    """Returns the module of a checkpoint and the output folder.
+
+    Raises:
+        RefusedInput: If the module does not generate images from latents.
+    """
     content, folder = opened(checkpoint, output)
     module = module_from(content, checkpoint)
     refuse_without_latents(module, checkpoint)
@@ -196,7 +204,7 @@ def loaded(checkpoint: str, output: str | None) -> tuple[AdversarialModule, Path
 
 
 def opened(checkpoint: str, output: str | None) -> tuple[dict[str, Any], Path]:
-    """Returns the content of a checkpoint, and the output folder."""
+    """Returns the contents of a checkpoint and the output folder."""
     path = find_checkpoint(checkpoint)
     folder = Path(output) if output else results_folder(checkpoint, path) / "generated"
     refuse_folder(folder, "output")
@@ -204,26 +212,26 @@ def opened(checkpoint: str, output: str | None) -> tuple[dict[str, Any], Path]:
 
 
 def refuse_without_latents(module: AdversarialModule, source: object) -> None:
-    """Raises `RefusedInput` for a module that makes translations or points."""
+    """Raises `RefusedInput` for a module that translates images or generates points."""
     if isinstance(module, Translator) or module.image_size == 1:
         raise RefusedInput(f"{source}: expected a GAN that maps latents to images, not a {type(module).__name__}.")
 
 
 def refuse_truncation(module: AdversarialModule, truncation: float | None) -> None:
-    """Raises `RefusedInput` for a bound of latents where there are none."""
+    """Raises `RefusedInput` if truncation is requested for a module without latents."""
     if truncation is not None and isinstance(module, Translator):
-        raise RefusedInput(f"truncation={truncation}: {module.name} has no latents; leave it out.")
+        raise RefusedInput(f"truncation={truncation}: {module.name} has no latents; leave out truncation=.")
 
 
 def turn(module: AdversarialModule, direction: Direction) -> None:
-    """Lets a module translate in a direction.
+    """Sets the direction in which a module translates.
 
     Raises:
-        RefusedInput: it cannot.
+        RefusedInput: If the module does not support the direction.
     """
     if direction == "b_to_a":
         if not isinstance(module, CycleGAN):
             raise RefusedInput(
-                f"direction={direction}: a {type(module).__name__} does not translate back; leave it out."
+                f"direction={direction}: a {type(module).__name__} does not translate back; leave out direction=."
             )
         module.exchange_domains()

@@ -1,4 +1,4 @@
-"""The score of a job that a sweeper of Hydra optimizes, such as `hydra/sweeper=optuna`."""
+"""Score of a job for Hydra sweepers that optimize, such as `hydra/sweeper=optuna`."""
 
 from __future__ import annotations
 
@@ -17,49 +17,52 @@ _MODES = {"minimize": "min", "maximize": "max"}
 
 
 class RefusedSweep(RefusedInput):
-    """A sweep whose jobs all have the same mistake, which ends the sweep at its first job."""
+    """Raised for an error that every job of a sweep would have. The first job then ends the sweep."""
 
 
 class SweepScore(GenerativeCallback):
-    """Raises `RefusedSweep` before the first iteration if a training has no score, or if the sweeper would look for the
-    worst one.
+    """Verifies before the first iteration that a training has a score, and that the sweeper optimizes its direction.
 
-    The score is the value of the best checkpoint, see `Checkpoint`: that of untrained networks does not count.
+    The score is the value of the best checkpoint, see `Checkpoint`. The value of the untrained networks does not count.
 
     Args:
-        mode: whether the sweeper looks for the smallest (`min`) or the largest (`max`) score; None if it does not say.
+        mode: whether the sweeper searches for the smallest (`min`) or the largest (`max`) score; None if this is not
+            configured.
+
+    Raises:
+        RefusedSweep: If there is no score, or if the sweeper searches for the worst score. Raised by `on_fit_start`.
     """
 
     def __init__(self, mode: str | None) -> None:
         self.mode = mode
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        monitored = next((each.monitored(trainer) for each in callbacks_of(trainer, Checkpoint)), None)
+        monitored = next((checkpoint.monitored(trainer) for checkpoint in callbacks_of(trainer, Checkpoint)), None)
         if monitored is None:
             raise RefusedSweep(
-                "hydra/sweeper optimizes a score, and this training has none: choose metrics= with an FID, or"
-                " callbacks.checkpoint.monitor=KEY, the key of another value."
+                "hydra/sweeper optimizes a score, but this training has none: choose metrics= with an FID, or set"
+                " callbacks.checkpoint.monitor= to the key of another value."
             )
         key, mode = monitored
         if self.mode is not None and mode != self.mode:
             wanted = next(name for name, value in _MODES.items() if value == mode)
             raise RefusedSweep(
-                f"hydra/sweeper looks for the {self.mode} of {key}, whose {mode} is best: choose"
+                f"hydra/sweeper searches for the {self.mode} of {key}, but its {mode} is best: use"
                 f" hydra.sweeper.direction={wanted}."
             )
 
 
 def sweep_score() -> SweepScore | None:
-    """Returns the callback for the job of a sweep that optimizes a score; None for other jobs.
+    """Returns the callback for a job of a sweep that optimizes a score, or None for all other jobs.
 
     Raises:
-        RefusedSweep: the sweeper optimizes several scores.
+        RefusedSweep: If the sweeper optimizes several scores.
     """
     hydra = HydraConfig.get()
     sweeper: Any = OmegaConf.to_container(hydra.sweeper, resolve=False)
     if hydra.mode != RunMode.MULTIRUN or sweeper["_target_"].rpartition(".")[2] == "BasicSweeper":
         return None
-    direction = sweeper.get("direction")  # of Optuna's sweeper, which alone is known to have this key
+    direction = sweeper.get("direction")  # Optuna's sweeper has this key; no other sweeper is known to have it
     if isinstance(direction, list):
-        raise RefusedSweep(f"hydra.sweeper.direction={direction}: a training has one score.")
+        raise RefusedSweep(f"hydra.sweeper.direction={direction}: a training has only one score; use one direction.")
     return SweepScore(_MODES.get(getattr(direction, "name", direction)))

@@ -1,4 +1,4 @@
-"""Tables that commands print and write."""
+"""Markdown tables that commands print and write."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns rows, of which the first is the heading, as the lines of an aligned Markdown table."""
+    """Returns the lines of an aligned Markdown table. The first row is the heading."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
-    heading, *others = (f"| {' | '.join(row)} |" for row in padded)
-    return [heading, f"|{'|'.join('-' * (width + 2) for width in widths)}|", *others]
+    heading, *lines = (f"| {' | '.join(row)} |" for row in padded)
+    return [heading, f"|{'|'.join('-' * (width + 2) for width in widths)}|", *lines]

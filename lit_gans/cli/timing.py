@@ -1,4 +1,4 @@
-"""Short trainings that are timed, for `lit-gans tune`, `plan` and `bench`."""
+"""Timing of short trainings for `lit-gans tune`, `plan` and `bench`."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from lit_gans.config.build import build
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.module import AdversarialModule
 
-ENDLESS = 10**9  # iterations of a training that the clock ends
-_WARMUP = 3  # iterations
-_BLOCK = {"cuda": 5, "cpu": 1}  # iterations between two looks at the clock, which wait for a GPU
-_FEWEST, _MOST = 3, 40  # blocks
-_IDLE = 0.8  # least share of the time that the training thread computes on a machine without other work
+ENDLESS = 10**9  # number of iterations of a training that `_Clock` stops
+_WARMUP = 3  # number of iterations that are not timed
+_BLOCK = {"cuda": 5, "cpu": 1}  # number of iterations per timing, since every timing synchronizes with the GPU
+_MIN_BLOCKS, _MAX_BLOCKS = 3, 40  # minimum and maximum number of timings
+_IDLE = 0.8  # minimum share of the time in which the training thread computes on an otherwise idle machine
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What a short training measures.
+    """Measurements of a short training.
 
     Args:
-        times: seconds of an iteration, the mean of each block.
-        images: real images of all processes in an iteration.
-        peak_memory: most bytes in use: of torch's allocations on a GPU, of the process on a CPU; None on a CPU without
-            Linux's /proc.
-        computing: share of the time in which the training thread had a core, less if other processes took it; None on
-            a GPU, for which the thread waits.
+        times: mean duration of an iteration in every block of iterations, in seconds.
+        images: number of real images per iteration, over all processes.
+        peak_memory: peak memory in bytes, allocated by torch on a GPU or used by the process on a CPU; None on a CPU
+            without /proc.
+        computing: share of the time in which the training thread ran on a core. Other processes lower it. None on a
+            GPU, because the thread waits for the GPU.
     """
 
     times: list[float]
@@ -43,25 +43,28 @@ class Timing:
 
     @property
     def images_per_second(self) -> float:
-        """Real images per second, averaged over all blocks."""
+        """Number of real images per second, averaged over all blocks."""
         return self.images * len(self.times) / sum(self.times)
 
 
 def busy_machine(timings: Iterable[Timing]) -> list[str]:
-    """Returns a sentence if other processes took time from the slowest of some timings, otherwise nothing."""
-    least = min((each.computing for each in timings if each.computing is not None), default=1.0)
-    if least >= _IDLE:
+    """Returns a sentence if other processes slowed down any of the timings, otherwise an empty list."""
+    smallest = min((timing.computing for timing in timings if timing.computing is not None), default=1.0)
+    if smallest >= _IDLE:
         return []
-    waiting = f"the training waited {1 - least:.0%} of the time for a core"
-    return [f"timed on a busy machine: {waiting}; once other processes have ended, time again"]
+    waiting = f"the training waited {1 - smallest:.0%} of the time for a core"
+    return [f"timed on a busy machine: {waiting}; repeat the timing when other processes have ended"]
 
 
 def timed(module: AdversarialModule, data: Any, trainer: Trainer, seconds: float) -> Timing:
-    """Trains for a moment.
+    """Runs a short training and returns its timing.
 
     Args:
-        module, data, trainer: what to train, on which datamodule or loader, and how, with `max_steps=ENDLESS`.
-        seconds: time to measure after a warm-up; at least some iterations are measured.
+        module: module to train.
+        data: datamodule or data loader.
+        trainer: trainer with `max_steps=ENDLESS`.
+        seconds: duration of the timing after the warm-up, in seconds. Three blocks of iterations are always timed, even
+            if they take longer.
     """
     clock = _Clock(seconds)
     trainer.callbacks.append(clock)  # type: ignore[attr-defined]
@@ -70,7 +73,7 @@ def timed(module: AdversarialModule, data: Any, trainer: Trainer, seconds: float
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     elif Path("/proc/self/clear_refs").exists():
-        Path("/proc/self/clear_refs").write_bytes(b"5")  # the peak begins anew: proc(5)
+        Path("/proc/self/clear_refs").write_bytes(b"5")  # resets the peak memory of the process, see proc(5)
     trainer.fit(module, data)
     computing = clock.computing if device == "cpu" else None
     return Timing(clock.times, clock.images * trainer.world_size, _peak(device), computing)
@@ -82,8 +85,8 @@ def speed(config: dict[str, Any], threads: int, seconds: float, images: Lightnin
     Args:
         config: resolved configuration.
         threads: number of torch's threads.
-        seconds: time to measure.
-        images: what to train on; null uses the data of the configuration.
+        seconds: duration of the timing in seconds.
+        images: datamodule to train on; None uses the data of the configuration.
     """
     devices = config["trainer"].get("devices")
     short = {"devices": devices if isinstance(devices, list) and len(devices) == 1 else 1, "num_nodes": 1}
@@ -97,17 +100,17 @@ def speed(config: dict[str, Any], threads: int, seconds: float, images: Lightnin
 
 
 class _Clock(GenerativeCallback):
-    """Times blocks of iterations after a warm-up, and ends the training, on all ranks at once.
+    """Callback that times blocks of iterations after a warm-up, and then stops the training on all ranks.
 
     Args:
-        seconds: time to measure after the warm-up.
-        wall: returns the time in seconds.
-        cpu: returns the seconds that this thread has computed.
+        seconds: duration of the timing after the warm-up, in seconds.
+        wall: function that returns the wall-clock time in seconds.
+        cpu: function that returns the CPU time of this thread in seconds.
 
     Attributes:
-        times: seconds of an iteration, the mean of each block.
-        images: images of this process in the last iteration.
-        computing: share of the time in which this thread had a core.
+        times: mean duration of an iteration in every block, in seconds.
+        images: number of images of this process in the last iteration.
+        computing: share of the time in which this thread ran on a core.
     """
 
     def __init__(
@@ -120,30 +123,31 @@ class _Clock(GenerativeCallback):
         self.times: list[float] = []
         self.images = 0
         self._wall, self._cpu = wall, cpu
-        self._done, self._since = -_WARMUP, (0.0, 0.0)
-        self._passed = self._worked = 0.0
+        self._iterations = -_WARMUP  # number of timed iterations; negative during the warm-up
+        self._block_start = 0.0, 0.0  # wall-clock time and CPU time at the start of the current block
+        self._wall_time = self._cpu_time = 0.0  # sums over all timed blocks
 
     @property
     def computing(self) -> float:
-        return self._worked / self._passed if self._passed else 1.0
+        return self._cpu_time / self._wall_time if self._wall_time else 1.0
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any
     ) -> None:
         block = _BLOCK.get(pl_module.device.type, 1)
         self.images = len(batch["image"])
-        self._done += 1
-        if self._done < 0 or self._done % block:
+        self._iterations += 1
+        if self._iterations < 0 or self._iterations % block:
             return
         if pl_module.device.type == "cuda":
             torch.cuda.synchronize()
-        wall, cpu = self._wall() - self._since[0], self._cpu() - self._since[1]
-        if self._done:
+        wall, cpu = self._wall() - self._block_start[0], self._cpu() - self._block_start[1]
+        if self._iterations:
             self.times.append(wall / block)
-            self._passed, self._worked = self._passed + wall, self._worked + cpu
-            enough = len(self.times) >= _FEWEST and sum(self.times) * block >= self.seconds
-            trainer.should_stop = bool(trainer.strategy.broadcast(enough or len(self.times) == _MOST))
-        self._since = self._wall(), self._cpu()
+            self._wall_time, self._cpu_time = self._wall_time + wall, self._cpu_time + cpu
+            is_enough = len(self.times) >= _MIN_BLOCKS and sum(self.times) * block >= self.seconds
+            trainer.should_stop = bool(trainer.strategy.broadcast(is_enough or len(self.times) == _MAX_BLOCKS))
+        self._block_start = self._wall(), self._cpu()
 
 
 def _peak(device: str) -> int | None:

@@ -1,4 +1,4 @@
-"""`lit-gans train [experiment=NAME] [key=value ...]`: trains a GAN, with -m a sweep; without keys: digits.
+"""`lit-gans train [experiment=NAME] [key=value ...]`: trains a GAN, or a sweep with -m; the default data is digits.
 
 Examples:
     lit-gans train experiment=sngan_digits trainer.max_steps=300
@@ -68,18 +68,18 @@ from lit_gans.config.run_folder import (
 from lit_gans.training.callback import callbacks_of
 from lit_gans.training.module import AdversarialModule
 
-_RESOLVED = "--resolved"  # starts a further process, followed by the file of the resolved configuration
+_RESOLVED = "--resolved"  # flag that starts an additional process; its value is the file of the resolved configuration
 
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What a run of `lit-gans train` ends with.
+    """Outcome of a run of `lit-gans train`.
 
     Args:
         code: exit code.
-        run: its entry in the table of a sweep; None where nothing was trained.
-        signal: number of the signal that stopped it; None for none.
-        score: value of its best checkpoint, if it is finite and the training was not stopped.
+        run: entry in the table of a sweep; None if nothing was trained.
+        signal: number of the signal that stopped the run; None if no signal was received.
+        score: value of the best checkpoint; None if it is not finite or the training was stopped.
     """
 
     code: int
@@ -89,44 +89,44 @@ class RunOutcome:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs a command line and returns the exit code."""
+    """Runs the command with its arguments and returns the exit code."""
     quiet()
     if arguments[:1] == [_RESOLVED]:
-        return refused_is_2(lambda: _further_process(Path(arguments[1])))
+        return refused_is_2(lambda: _run_additional_process(Path(arguments[1])))
     return refused_is_2(lambda: _run_or_sweep(*with_defaults(planned(arguments))))
 
 
-def _further_process(resolved: Path) -> int:
-    """Trains as a further process of a run; returns the exit code."""
-    with _failures_said():
+def _run_additional_process(resolved: Path) -> int:
+    """Trains as an additional process of a run, and returns the exit code."""
+    with _failures_printed():
         return report(train(yaml.safe_load(resolved.read_bytes())))
     return FAILED
 
 
 def _run_or_sweep(typed: list[str], notices: list[str]) -> int:
     arguments, address = without_address(experiment_file(typed))
-    given = given_folders(arguments)
-    for key, path in given.items():
+    folders = given_folders(arguments)
+    for key, path in folders.items():
         refuse_folder(path, key)
     if not is_sweep(arguments):
-        return hydra_command("train", lambda composed: _outcome(composed, typed, notices, address).code, arguments)
-    if "hydra.sweep.dir" not in given:
+        return hydra_command("train", lambda composed: _run_job(composed, typed, notices, address).code, arguments)
+    if "hydra.sweep.dir" not in folders:
         arguments = [*arguments, f"hydra.sweep.dir={quote(str(sweep_folder()))}"]
     return _sweep(arguments, typed, notices)
 
 
 def _sweep(arguments: list[str], typed: list[str], notices: list[str]) -> int:
-    """Returns the exit code of a sweep; prints its table."""
+    """Runs a sweep, prints its table, and returns the exit code."""
     runs: list[Run] = []
 
     def job(composed: DictConfig) -> tuple[int, float | None]:
         try:
-            outcome = _outcome(composed, typed, notices)
+            outcome = _run_job(composed, typed, notices)
         except RefusedSweep as error:
             print(f"lit-gans: {error}", file=sys.stderr)
             sys.exit(REFUSED)
         runs.extend([] if outcome.run is None else [outcome.run])
-        if outcome.signal:  # ends the sweep, also where the run's checkpoint could not be written
+        if outcome.signal:  # ends the sweep, even if the run's checkpoint could not be written
             sys.exit(STOPPED + outcome.signal)
         return outcome.code, outcome.score
 
@@ -138,8 +138,8 @@ def _sweep(arguments: list[str], typed: list[str], notices: list[str]) -> int:
             print("\n".join(["", *write_summary(runs, folder), *found_by_sweeper(folder)]), flush=True)
 
 
-def _outcome(composed: DictConfig, typed: list[str], notices: list[str], address: str | None = None) -> RunOutcome:
-    """Trains one composed configuration, and copies the run to an address, if any."""
+def _run_job(composed: DictConfig, typed: list[str], notices: list[str], address: str | None = None) -> RunOutcome:
+    """Trains one composed configuration, and copies the run folder to the URL `address` unless it is None."""
     hydra = HydraConfig.get()
     overrides, sweeping = list(hydra.overrides.task), hydra.mode == RunMode.MULTIRUN
     start = time.perf_counter()
@@ -148,24 +148,24 @@ def _outcome(composed: DictConfig, typed: list[str], notices: list[str], address
         composed.trainer.default_root_dir = str(_folder(composed, sweeping, address))
     config = resolve(composed)
     folder = Path(config["trainer"]["default_root_dir"])
-    code, run = FAILED, Run(overrides, {}, folder, folder, is_finished=False)  # if the run diverges
+    code, run = FAILED, Run(overrides, {}, folder, folder, is_finished=False)  # outcome of a run that diverges
     trainer: Trainer | None = None
     with own_folder(folder, is_copy=address is not None):
         if address is not None:
             broadcast_from_rank_0(lambda: _download(address, folder, composed.resume))
         checkpoint, reached = resume_point(config["resume"], folder)
-        config["resume"] = str(checkpoint or "none")  # the same for every further process
+        config["resume"] = str(checkpoint or "none")  # all processes must resume from the same checkpoint
         if config["init_from"] is not None and checkpoint is None:
             config["init_from"] = str(find_checkpoint(config["init_from"]))
         last = config["trainer"]["max_steps"]
         if isinstance(last, int) and 0 < last <= reached:
             print(
-                f"Nothing was trained: {shown(Path(config['resume']))} is at iteration {reached},"
-                f" trainer.max_steps={last}; a larger trainer.max_steps goes on from there.",
+                f"Nothing was trained: {shown(Path(config['resume']))} is at iteration {reached}, and"
+                f" trainer.max_steps={last}. Use a larger trainer.max_steps to continue from this iteration.",
                 flush=True,
             )
             return RunOutcome(DONE)
-        with _failures_said():
+        with _failures_printed():
             with process_state_restored():
                 module, data, trainer = build(config)
                 more = [sweep_score(), Mirror(address) if address else None]
@@ -173,42 +173,48 @@ def _outcome(composed: DictConfig, typed: list[str], notices: list[str], address
                 fit(module, data, trainer, config, callbacks)
             run = entry_of(trainer, overrides, time.perf_counter() - start)
             code = report(trainer, [shlex.quote(item) for item in arguments_of_job(typed, overrides)])
-    saving = callbacks_of(trainer, Checkpoint) if trainer is not None else []
-    signal = next((each.received_signal for each in saving if each.received_signal), None)
-    best = next((each.best_value for each in saving), None)
+    checkpoints = callbacks_of(trainer, Checkpoint) if trainer is not None else []
+    signal = next((callback.received_signal for callback in checkpoints if callback.received_signal), None)
+    best = next((callback.best_value for callback in checkpoints), None)
     score = best if code == DONE and best is not None and math.isfinite(best) else None
     return RunOutcome(code, run, signal, score)
 
 
 def _folder(composed: DictConfig, sweeping: bool, address: str | None) -> Path:
-    """Returns the folder of a run: the given folder, a numbered folder in a sweep, or a new or resumed version; of a
-    run that is copied to an address, always a new one.
+    """Returns the folder of a run: the folder given by the user, or a numbered folder in a sweep, or a version folder.
+
+    `resume=auto` returns the newest version folder, otherwise the folder is new. The folder is always new for a run
+    that is copied to a URL.
 
     Raises:
-        RefusedInput: the folder cannot be created.
+        RefusedInput: If the folder cannot be created.
     """
     hydra = HydraConfig.get()
     if sweeping or "hydra.run.dir" in given_folders(list(hydra.overrides.hydra)) or hydra.run.dir != ".":
         return Path(hydra.runtime.output_dir)
-    own = hydra.runtime.choices
-    given = {key_of(item): item for item in hydra.overrides.task}
-    if own["experiment"] is not None and {"model", "data"} & given.keys():  # composing takes 0.2 s
-        alone = [*hydra.overrides.hydra, *(item for key, item in given.items() if key == "experiment")]
-        own = compose(hydra.job.config_name, alone, return_hydra_config=True).hydra.runtime.choices
-    name = run_name(hydra.runtime.choices, own, data_origins(resolve(composed)["data"]))
+    experiment_choices = hydra.runtime.choices
+    overrides = {key_of(item): item for item in hydra.overrides.task}
+    # composing takes 0.2 s, so it is done only if an override may differ from the experiment
+    if experiment_choices["experiment"] is not None and {"model", "data"} & overrides.keys():
+        experiment = [*hydra.overrides.hydra, *(item for key, item in overrides.items() if key == "experiment")]
+        composed_alone = compose(hydra.job.config_name, experiment, return_hydra_config=True)
+        experiment_choices = composed_alone.hydra.runtime.choices
+    name = run_name(hydra.runtime.choices, experiment_choices, data_origins(resolve(composed)["data"]))
     return run_folder(name, composed.resume if address is None else "none").absolute()
 
 
 def _download(address: str, folder: Path, resume: str) -> str:
-    """Downloads the run at an address to its new local folder if `resume=auto` continues it; returns the address.
+    """Downloads the run at a URL to its new local folder if `resume=auto` continues the run. Returns the URL.
 
     Raises:
-        RefusedInput: the address cannot be read, or another run is there, whose files a new run would replace.
+        RefusedInput: If the URL cannot be read, or if it contains a run whose files a new run would overwrite.
     """
     remote = Remote(address)
     is_run = any(name.startswith(f"{FOLDER}/") for name in remote.files())
     if is_run and resume != "auto":
-        raise RefusedInput(f"{RUN_FOLDER}={address} has a run: resume=auto continues it; or choose another address.")
+        raise RefusedInput(
+            f"{RUN_FOLDER}={address} already has a run: use resume=auto to continue it, or choose another URL."
+        )
     if is_run:
         print(f"downloading {address}", flush=True)
         remote.download(folder)
@@ -216,14 +222,17 @@ def _download(address: str, folder: Path, resume: str) -> str:
 
 
 @contextmanager
-def _failures_said() -> Iterator[None]:
-    """Prints the error of a run that diverged, or for which disk or device memory is full, so that a sweep goes on."""
+def _failures_printed() -> Iterator[None]:
+    """Context manager that prints certain errors instead of raising them, so that a sweep continues with its next run.
+
+    These errors are divergence, a failed write, and insufficient device memory.
+    """
     try:
         yield
     except FloatingPointError as error:
         print(f"lit-gans: {error}", file=sys.stderr)
     except FailedWrite as error:
-        print(f"lit-gans: {error} resume=auto goes on from there.", file=sys.stderr)
+        print(f"lit-gans: {error} resume=auto continues from the last checkpoint.", file=sys.stderr)
     except RuntimeError as error:
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
@@ -231,7 +240,7 @@ def _failures_said() -> Iterator[None]:
 
 
 def train(config: dict[str, Any]) -> Trainer:
-    """Trains with a resolved configuration and returns the trainer; see `fit`."""
+    """Trains with a resolved configuration, and returns the trainer. See `fit`."""
     with process_state_restored():
         module, data, trainer = build(config)
         fit(module, data, trainer, config, [RunConfig(config)])
@@ -245,25 +254,27 @@ def fit(
     config: dict[str, Any],
     callbacks: Sequence[Callback],
 ) -> None:
-    """Trains what `build` returned for a resolved configuration, and ends its loggers.
+    """Trains the objects that `build` returned for a resolved configuration, and closes the loggers.
 
     Args:
-        module, data, trainer: what to train, on what and how.
+        module: module to train.
+        data: datamodule of the training images.
+        trainer: trainer that runs the training.
         config: resolved configuration.
-        callbacks: what the command adds to the callbacks of the configuration.
+        callbacks: callbacks that are added to the callbacks of the configuration.
 
     Raises:
-        RefusedInput: the configuration is invalid; nothing was trained.
+        RefusedInput: If the configuration is invalid. Nothing has been trained.
     """
     trainer.callbacks[:0] = callbacks  # type: ignore[attr-defined]
-    trainer.ckpt_path = None if config["resume"] == "none" else config["resume"]  # callbacks see it in their `setup`
+    trainer.ckpt_path = None if config["resume"] == "none" else config["resume"]  # callbacks read it in `setup`
     with _resolved(config) as file:
         start_others_with(trainer, [sys.executable, "-m", "lit_gans", "train", _RESOLVED, str(file)])
         failed = True
         try:
             trainer.fit(module, datamodule=data, weights_only=True)
             failed = False
-        except MisconfigurationException as error:  # what Lightning refuses before the first step
+        except MisconfigurationException as error:  # raised by Lightning before the first step
             raise RefusedInput(f"trainer: {said(error)}") from error
         finally:
             end_loggers(trainer.loggers, failed)
@@ -271,7 +282,7 @@ def fit(
 
 @contextmanager
 def _resolved(config: dict[str, Any]) -> Iterator[Path]:
-    """Yields the path of a temporary file with the resolved configuration, which further processes read."""
+    """Yields the path of a temporary file with the resolved configuration, which additional processes read."""
     with writing(Path("the temporary folder (TMPDIR)")):
         folder = TemporaryDirectory(prefix="lit_gans_")
     with folder:
@@ -282,8 +293,12 @@ def _resolved(config: dict[str, Any]) -> Iterator[Path]:
 
 
 def _files(composed: DictConfig, config: dict[str, Any]) -> dict[str, str]:
-    """Returns the resolved configuration and its Lightning CLI equivalent, which writes into `fit` beside this run."""
-    beside = composed.copy()
-    beside.trainer.default_root_dir = str(Path(config["trainer"]["default_root_dir"]) / "fit")
-    cli = to_cli(resolve(beside) | {"init_from": config["init_from"]})
+    """Returns the contents of `config.yaml` and `run.yaml` by file name.
+
+    `config.yaml` is the resolved configuration, and `run.yaml` the equivalent configuration for the Lightning CLI. A
+    training with `run.yaml` writes to the subfolder `fit` of this run.
+    """
+    for_cli = composed.copy()
+    for_cli.trainer.default_root_dir = str(Path(config["trainer"]["default_root_dir"]) / "fit")
+    cli = to_cli(resolve(for_cli) | {"init_from": config["init_from"]})
     return {"config.yaml": yaml.safe_dump(config, sort_keys=False), "run.yaml": yaml.safe_dump(cli, sort_keys=False)}

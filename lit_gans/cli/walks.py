@@ -1,4 +1,4 @@
-"""Walks through latents as files: a picture whose rows are the walks, or a video in which all walk at once."""
+"""Functions that write latent walks to an image, whose rows are the walks, or to a video of all walks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,15 @@ from lit_gans.data.images import to_uint8, viewable, write_grid
 
 
 def walks_file(output: str | None, folder: Path, name: str) -> Path:
-    """Returns the path of a video, or of a picture in a folder, that a command will write.
+    """Returns the path of the file that a command will write.
+
+    Args:
+        output: path of a video; any other value writes an image.
+        folder: folder of the image.
+        name: file name of the image.
 
     Raises:
-        RefusedInput: it cannot be written.
+        RefusedInput: If the file cannot be written.
     """
     if not is_video(output):
         return output_file(folder / name)
@@ -27,18 +32,21 @@ def walks_file(output: str | None, folder: Path, name: str) -> Path:
 
 
 def write_walks(walks: Float[Tensor, "n steps c h w"], path: Path, fps: int) -> str:
-    """Writes walks as a picture, or as a video that goes to their ends and back; returns what a command says behind it.
+    """Writes walks as an image, or as a video that plays every walk forwards and then backwards.
 
     Args:
         walks: images in [0, 1].
         path: path of the file.
         fps: frames per second of a video.
+
+    Returns:
+        A suffix for the command's output with the number of frames; empty for an image.
     """
     if not is_video(path):
         write_grid(walks.flatten(0, 1), path, walks.shape[1])
         return ""
     columns = round(len(walks) ** 0.5)
     frames = [make_grid(viewable(images), nrow=columns)[: walks.shape[2]] for images in walks.transpose(0, 1)]
-    there_and_back = [*frames, *frames[-2:0:-1]]  # so that it repeats without a jump
-    write_video(to_uint8(torch.stack(there_and_back)), path, fps)
-    return f", {len(there_and_back)} frames"
+    loop = [*frames, *frames[-2:0:-1]]  # the end joins the beginning, so that the video repeats without a jump
+    write_video(to_uint8(torch.stack(loop)), path, fps)
+    return f", {len(loop)} frames"

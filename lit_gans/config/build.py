@@ -1,6 +1,7 @@
 """Conversion of composed configurations to validated objects and to Lightning CLI files.
 
-Signatures are the single source of defaults: Hydra composes, jsonargparse validates and constructs.
+Hydra composes a configuration. jsonargparse validates its values and constructs the objects. All defaults come from
+signatures.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from lit_gans.config.mistakes import said
 from lit_gans.config.signatures import construct, is_node, target_class, to_class_path
 from lit_gans.training.module import AdversarialModule
 
-_ELSEWHERE = {  # arguments of the Trainer that would silently be replaced or change the order of images: what to use
-    "callbacks": "callbacks.NAME._target_=CLASS adds one, callbacks=none leaves out all",
+# arguments of the Trainer that would silently be replaced, or would change the order of images, with alternatives
+_UNSUPPORTED = {
+    "callbacks": "callbacks.NAME._target_=CLASS adds a callback, callbacks=none removes all callbacks",
     "logger": "use logger=NAME, or logger=none",
     "overfit_batches": "use trainer.limit_train_batches",
 }
@@ -37,15 +39,15 @@ _ELSEWHERE = {  # arguments of the Trainer that would silently be replaced or ch
 def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
     """Converts a configuration to plain containers with all interpolations resolved.
 
-    Settings of an experiment's metrics are left out with `metrics=none`.
+    With `metrics=none`, the metrics settings of an experiment are dropped.
 
     Raises:
-        RefusedInput: a required value is missing, or an interpolation refers to a key that does not exist.
+        RefusedInput: If a required value is missing, or if an interpolation refers to a key that does not exist.
     """
     plain: Any = config
     if isinstance(config, DictConfig):
         trainer: Any = config.get("trainer") or {}
-        # outside of `lit-gans train`, which sets the folder of the run
+        # `lit-gans train` sets the folder of the run; all other callers use the current folder
         if "default_root_dir" in trainer and trainer.default_root_dir is None:
             config = config.copy()
             config.trainer.default_root_dir = os.getcwd()
@@ -69,13 +71,15 @@ def to_cli(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
 
 
 def _callbacks(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns the nodes of all callbacks by key. Measurements under `callbacks` come after the one under `metrics`,
-    because the first FID of a trainer selects the best checkpoint.
+    """Returns the nodes of all callbacks by key.
+
+    Measurements under `callbacks` come after the measurement under `metrics`, because the first measured FID selects
+    the best checkpoint.
     """
     nodes = {f"callbacks.{name}": node for name, node in (config.get("callbacks") or {}).items()}
-    further = {key: node for key, node in nodes.items() if _is_measurement(node, key)}
-    others = {key: node for key, node in nodes.items() if key not in further}
-    nodes = {**others, "metrics": config.get("metrics"), **further, "init_from": _init_from(config)}
+    measurements = {key: node for key, node in nodes.items() if _is_measurement(node, key)}
+    rest = {key: node for key, node in nodes.items() if key not in measurements}
+    nodes = {**rest, "metrics": config.get("metrics"), **measurements, "init_from": _init_from(config)}
     return {key: node for key, node in nodes.items() if node}
 
 
@@ -93,11 +97,11 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     """Validates all values against the signatures and constructs the module, the data and the trainer.
 
     Raises:
-        RefusedInput: a signature or class does not accept a value; names its key.
+        RefusedInput: If a signature or a class does not accept a value. The message contains the key of the value.
     """
     config = resolve(config)
     with refusing(f"seed={config['seed']!r} is not valid"):
-        seed_everything(int(config["seed"]), verbose=False)  # which takes None for 0
+        seed_everything(int(config["seed"]), verbose=False)  # `int` raises for None, which Lightning would treat as 0
     data = construct(config["data"], "data", LightningDataModule)
     module = construct(config["model"], "model", AdversarialModule)
     callbacks = [construct(node, name, Callback) for name, node in _callbacks(config).items()]
@@ -106,77 +110,81 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     _refuse_log_folders(loggers)
     end_earlier_training(loggers)
     node = dict(config["trainer"])
-    for name, instead in _ELSEWHERE.items():
+    for name, alternative in _UNSUPPORTED.items():
         if node.pop(name, None):
-            raise RefusedInput(f"trainer.{name} cannot be set: {instead}.")
+            raise RefusedInput(f"trainer.{name} cannot be set: {alternative}.")
     with constructing_trainer():
         trainer = construct(node, "trainer", Trainer, callbacks=callbacks, logger=loggers or False)
-    _refuse_nothing(trainer)
+    _refuse_empty_training(trainer)
     _refuse_processes(trainer)
     return module, data, trainer
 
 
 @contextmanager
 def constructing_trainer() -> Iterator[None]:
-    """Context in which a Trainer is constructed. Raises a warning as an error: on a CPU, Lightning computes in bf16
-    where a user asks for fp16. Raises `RefusedInput` for two callbacks whose state Lightning cannot tell apart.
+    """Context manager for the construction of a Trainer.
+
+    Raises Lightning's warning about fp16 on a CPU as an error, because Lightning would compute in bf16 instead. Raises
+    `RefusedInput` for two callbacks with the same state key, since checkpoints could store only one of them.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*AMP with fp16 is not supported on CPU.*")
         try:
             yield
         except (RuntimeError, RefusedInput) as error:
-            found = re.search(r"Found more than one stateful callback of type `(\w+)`", str(error))
-            if found is None:
+            match = re.search(r"Found more than one stateful callback of type `(\w+)`", str(error))
+            if match is None:
                 raise
             raise RefusedInput(
-                f"two callbacks, {found[1]} and {found[1]}, would both store their state in checkpoints under the same"
-                " key: keep one of them, or give them other settings."
+                f"two callbacks, {match[1]} and {match[1]}, would both store their state in checkpoints under the same"
+                " key: keep one of them, or give them different settings."
             ) from error
 
 
-def _refuse_nothing(trainer: Trainer) -> None:
-    """Raises `RefusedInput` for a training without iterations, which Lightning calls a success."""
+def _refuse_empty_training(trainer: Trainer) -> None:
+    """Raises `RefusedInput` for a training without iterations, which Lightning would report as a success."""
     for name in ("max_steps", "max_epochs", "limit_train_batches"):
         if getattr(trainer, name) == 0:
             raise RefusedInput(f"trainer.{name}=0 trains nothing: it must be greater than 0.")
 
 
 def _refuse_log_folders(loggers: list[Logger]) -> None:
-    """Raises `RefusedInput` for TensorBoard in a folder whose name is no UTF-8, which it cannot open."""
+    """Raises `RefusedInput` if TensorBoard would log to a folder whose name is not UTF-8, which it cannot open."""
     for logger in loggers:
         folder = str(logger.save_dir)
         if isinstance(logger, TensorBoardLogger) and printable(folder) != folder:
             raise RefusedInput(
-                f"TensorBoard cannot write into the folder {folder}, whose name is no UTF-8 here: use logger=csv, or"
+                f"TensorBoard cannot write to the folder {folder}, because its name is not UTF-8: use logger=csv, or"
                 " another folder (hydra.run.dir=FOLDER)."
             )
 
 
 def _refuse_processes(trainer: Trainer) -> None:
-    """Raises `RefusedInput` for more processes than cores, as `devices=8` means on a machine whose GPUs are not found,
-    and for nodes that would wait for each other.
+    """Raises `RefusedInput` for more processes than cores, and for several nodes without a rendezvous address.
+
+    `devices=8` would start eight processes on a machine whose GPUs are not found. Nodes without an address would wait
+    for each other forever.
     """
     strategy, cores = trainer.strategy, max(os.cpu_count() or 1, 2)  # two processes are always allowed
     if strategy.root_device.type == "cpu" and trainer.num_devices > cores:
         raise RefusedInput(
-            f"trainer.devices={trainer.num_devices}: on a CPU, devices are processes, and there are {cores} cores:"
+            f"trainer.devices={trainer.num_devices}: on a CPU, devices are processes, and there are only {cores} cores:"
             f" use at most trainer.devices={cores}."
         )
-    alone = isinstance(strategy, DDPStrategy) and isinstance(strategy.cluster_environment, LightningEnvironment)
-    if trainer.num_nodes > 1 and alone and "MASTER_ADDR" not in os.environ:
+    is_local = isinstance(strategy, DDPStrategy) and isinstance(strategy.cluster_environment, LightningEnvironment)
+    if trainer.num_nodes > 1 and is_local and "MASTER_ADDR" not in os.environ:
         raise RefusedInput(
-            f"trainer.num_nodes={trainer.num_nodes}: nothing says where the other nodes are; start the command with"
+            f"trainer.num_nodes={trainer.num_nodes}: the address of the first node is not set; start the command with"
             " torchrun or srun, or set MASTER_ADDR, MASTER_PORT and NODE_RANK on each node."
         )
 
 
 def refuse_start(resume: Any, init_from: Any) -> None:
-    """Raises `RefusedInput` if a configuration does not say from which checkpoint a run starts, or says two."""
+    """Raises `RefusedInput` if `resume` or `init_from` is not a path, or if both select a checkpoint."""
     for key, value in {"resume": resume, "init_from": "none" if init_from is None else init_from}.items():
         if not isinstance(value, str) or not value.strip():
             raise RefusedInput(f"{key}={value!r} is not valid: expected the path of a checkpoint or of a run.")
     if init_from is not None and resume not in ("none", "auto"):
         raise RefusedInput(
-            f"resume={resume} continues a run and init_from={init_from} begins a new one: leave one of them out."
+            f"resume={resume} continues a run, but init_from={init_from} starts a new run: leave out one of them."
         )

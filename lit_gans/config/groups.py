@@ -1,12 +1,12 @@
-"""Groups of the configuration: the one table of what can be chosen by name, and Hydra's source of these options.
+"""Groups of the configuration and their options, and the Hydra config source that generates options from classes.
 
-Hydra queries its config sources for `group/option`; this source answers with the signature of a class, read when it is
-asked for, so that a class needs no YAML file:
+Hydra queries its config sources for `group/option`. The source in this module returns the signature of a class, so that
+a class needs no YAML file. A signature is read only when Hydra queries it. The options are:
 
     model/NAME, data/NAME       a GAN or a data source, with shared sizes and seed
-    schedule/NAME, score/NAME
+    schedule/NAME, score/NAME   a schedule or a score
     optimizer/NAME              an optimizer of torch.optim, with its arguments and their defaults
-    GROUP/_schema/NAME          the bare signature, as a base for YAML files (also for model and data)
+    GROUP/_schema/NAME          the signature alone, as a base for YAML files (including model and data)
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from lit_gans.training.optim import Optimizer, optimizer_names
 
 CONFIG_PACKAGE = "lit_gans.conf"
 SCHEME = "lit-gans"
-SEARCH_PATH = f"{SCHEME}://classes"  # the last one, so that users' files take precedence
+SEARCH_PATH = f"{SCHEME}://classes"  # last entry of the search path, so that users' files take precedence
 
 
 @dataclass(frozen=True)
 class Group:
-    """A group of options.
+    """Group of options of the configuration.
 
     Args:
-        places: what is chosen, by the group with its place in the configuration.
-        package: package of its classes, if it has any.
-        base: their base class, `module:name`.
-        others: classes of other libraries, `module:name`, by name.
-        has_files: whether the options are YAML files, and the classes are the schemas below them.
-        node: node that an option sets, if its name is not that of the group.
-        shared: arguments whose values stand elsewhere in the configuration.
-        unset: arguments that no configuration sets.
+        places: descriptions by key. A key is `GROUP`, or `GROUP@NODE` if options of the group can set several nodes.
+        package: package of the classes; empty if the options are not generated from classes.
+        base: base class of the classes, as `module:name`.
+        others: classes of other libraries as `module:name`, by option.
+        has_files: whether the options are YAML files, for which the classes provide only `_schema` options.
+        node: node that an option sets; empty if the node has the name of the group.
+        shared: interpolations for arguments whose values are set elsewhere in the configuration.
+        unset: arguments that a configuration cannot set.
     """
 
     places: dict[str, str]
@@ -55,58 +55,56 @@ class Group:
     unset: tuple[str, ...] = ()
 
     def classes(self) -> dict[str, type]:
-        """Returns the classes that can be chosen, by name."""
-        found = classes(self.package, pkgutil.resolve_name(self.base)) if self.package else {}
-        return {**found, **{name: pkgutil.resolve_name(path) for name, path in self.others.items()}}
+        """Returns the classes of the group by name."""
+        by_name = classes(self.package, pkgutil.resolve_name(self.base)) if self.package else {}
+        return {**by_name, **{name: pkgutil.resolve_name(path) for name, path in self.others.items()}}
 
 
 _LOGGERS = "lightning.pytorch.loggers"
 GROUPS = {
-    "experiment": Group(
-        {"experiment": "a tested training: model, data, metrics and values that differ from the defaults"}
-    ),
+    "experiment": Group({"experiment": "tested settings of a training: model, data, metrics and changed defaults"}),
     "model": Group(
-        {"model": "the GAN, with the defaults of its paper"},
+        {"model": "GAN, with the defaults of its paper"},
         "lit_gans.models",
         "lit_gans.training.module:AdversarialModule",
         shared={"image_size": "${data.image_size}", "channels": "${data.channels}", "seed": "${seed}"},
     ),
     "data": Group(
-        {"data": "the images; some need an extra"},
+        {"data": "source of the images; some sources need an extra"},
         "lit_gans.data.sources",
         "lightning.pytorch:LightningDataModule",
         shared={"seed": "${seed}"},
     ),
     "metrics": Group(
-        {"metrics": "what to measure during training"},
+        {"metrics": "metrics to measure during training"},
         "lit_gans.metrics.extractors",
         "lit_gans.metrics.extractors.base:Extractor",
         has_files=True,
     ),
     "trainer": Group(
-        {"trainer": "Lightning's Trainer: iterations, devices"},
+        {"trainer": "arguments of Lightning's Trainer, such as iterations and devices"},
         others={"trainer": "lightning.pytorch:Trainer"},
         has_files=True,
     ),
     "strategy": Group(
-        {"strategy": "how to distribute the training over several devices; auto is one device"},
+        {"strategy": "strategy that distributes the training over several devices; auto uses a single device"},
         "lit_gans.strategies",
         "lightning.pytorch.strategies:Strategy",
         has_files=True,
         node="trainer.strategy",
     ),
     "precision": Group(
-        {"precision": "numerical precision of the networks; fp16 needs CUDA and is refused elsewhere"},
+        {"precision": "numerical precision of the networks; fp16 is supported only on CUDA"},
         node="trainer.precision",
     ),
     "callbacks": Group(
-        {"callbacks": "averaged weights, samples, checkpoints, early stopping"},
+        {"callbacks": "callbacks for averaged weights, samples, checkpoints and early stopping"},
         "lit_gans.callbacks",
         "lightning.pytorch:Callback",
         has_files=True,
     ),
     "logger": Group(
-        {"logger": "where values are logged; default is csv and tensorboard"},
+        {"logger": "loggers that receive the values; default is csv and tensorboard"},
         "lit_gans.callbacks",
         f"{_LOGGERS}:Logger",
         {
@@ -119,7 +117,7 @@ GROUPS = {
     "optimizer": Group(
         {
             "optimizer@model.generator_optimizer": "optimizer of the generator",
-            "optimizer@model.discriminator_optimizer": "optimizer of each discriminator",
+            "optimizer@model.discriminator_optimizer": "optimizer of every discriminator",
         }
     ),
     "schedule": Group(
@@ -131,17 +129,17 @@ GROUPS = {
         "lit_gans.training.schedules:Schedule",
     ),
     "score": Group(
-        {"score@metrics.scores.{kid,mifid,prdc}": "what to measure besides, for example score@metrics.scores.kid=kid"},
+        {"score@metrics.scores.{kid,mifid,prdc}": "additional scores, for example score@metrics.scores.kid=kid"},
         "lit_gans.metrics.scores",
         "lit_gans.metrics.scores.base:FeatureScore",
-        # an `Evaluator` sets those of its scores
+        # `Evaluator` sets these arguments of its scores
         unset=("feature", "normalize", "reset_real_features", "seed", "input_img_size"),
     ),
 }
 
 
 class ClassSource(ConfigSource):
-    """Config source of the groups that are generated from classes."""
+    """Hydra config source for the options that are generated from classes."""
 
     @staticmethod
     def scheme() -> str:
@@ -161,7 +159,7 @@ class ClassSource(ConfigSource):
 
     def load_config(self, config_path: str) -> ConfigResult:
         target = option(config_path)
-        assert target is not None, f"{config_path}: Hydra loads what is_config knows"
+        assert target is not None, f"{config_path}: Hydra calls load_config only if is_config returns True"
         group = GROUPS[config_path.partition("/")[0]]
         values = {name: value for name, value in schema(target).items() if name not in group.unset}
         if "/_schema/" not in config_path:
@@ -172,27 +170,28 @@ class ClassSource(ConfigSource):
 
 
 def register() -> None:
-    """Registers the source with Hydra."""
+    """Registers the config source with Hydra."""
     Plugins.instance().register(ClassSource)
 
 
 def group_of(key: str) -> str | None:
-    """Returns the group that a key chooses an option of, such as `optimizer` of `optimizer@model.generator_optimizer`;
-    None for the key of a value.
+    """Returns the group of a key, such as `optimizer` for `optimizer@model.generator_optimizer`.
+
+    Returns None for a key that does not select an option.
     """
     name = key.partition("@")[0]
     return name if name in GROUPS else None
 
 
 def options(group: str) -> list[str]:
-    """Returns the names of a group's options, of YAML files and of classes."""
+    """Returns the names of all options of a group, from YAML files and from classes."""
     folder = files(CONFIG_PACKAGE) / group
-    found = [item.name.removesuffix(".yaml") for item in folder.iterdir()] if folder.is_dir() else []
-    return sorted({*(name for name in found if not name.startswith("_")), *_generated(group)})
+    names = [item.name.removesuffix(".yaml") for item in folder.iterdir()] if folder.is_dir() else []
+    return sorted({*(name for name in names if not name.startswith("_")), *_generated(group)})
 
 
 def option(path: str) -> type | Optimizer | None:
-    """Returns the class of an option, `group/name`, or the value of an optimizer, or None if there is none."""
+    """Returns the class or the optimizer of the option `group/name`, or None if it is not generated from a class."""
     group, _, name = path.strip("/").removesuffix(".yaml").rpartition("/")
     return _generated(group).get(name)
 

@@ -1,4 +1,4 @@
-"""Hydra with schemas from classes: composed configurations for notebooks, and commands."""
+"""Hydra with schemas from classes: composition of configurations, and commands with a configuration."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from lit_gans.config.overrides import key_of, quoted, value_of, with_search_path
 from lit_gans.config.registry import IMPORT_VARIABLE
 from lit_gans.config.signatures import schema, target_class, without_remains
 
-_OPTIONS = {"model": "dcgan", "data": "folder"}  # of commands that require one
+_OPTIONS = {"model": "dcgan", "data": "folder"}  # default options for commands that require a model or data
 
 
 def compose(*overrides: str, config_name: str = "train") -> DictConfig:
-    """Composes a configuration, as `lit-gans train` does: `compose("model=dcgan", "data.batch_size=32")`.
+    """Composes a configuration like `lit-gans train`, for example `compose("model=dcgan", "data.batch_size=32")`.
 
     Raises:
-        RefusedInput: an override names an unknown key or option; suggests the nearest valid name.
+        RefusedInput: If an override has an unknown key or option. The message suggests the nearest valid name.
     """
-    with _as_said(config_name, overrides):
+    with _errors_with_hints(config_name, overrides):
         return _compose(config_name, quoted([*overrides]))
 
 
@@ -49,28 +49,29 @@ def _compose(config_name: str, overrides: list[str]) -> DictConfig:
 def hydra_command(
     config_name: str, job: Callable[[DictConfig], int | tuple[int, float | None] | None], arguments: list[str]
 ) -> int:
-    """Composes a configuration from `arguments`, runs `job` with it and returns the exit code.
+    """Composes a configuration from `arguments`, runs `job` with it, and returns the exit code.
 
     Args:
         config_name: name of the primary configuration.
-        job: called with the configuration, once for each combination in a sweep; returns an exit code, None for 0, or
-            an exit code and the score that a sweeper of Hydra optimizes, None for a job without a score.
-        arguments: overrides and Hydra's own options.
+        job: function that is called with the configuration, in a sweep once per combination. Returns an exit code, or
+            None for 0, or a tuple of an exit code and a score for a Hydra sweeper. The score is None if there is none.
+        arguments: overrides and Hydra's flags.
     """
     codes: list[int] = []
     failures: list[Exception] = []
 
-    def caught(config: DictConfig) -> float | None:  # inside the job, so that an invalid run does not end a sweep
-        scores: list[float | None] = [None]  # of a job that fails: Optuna's sweeper ends at NaN, and goes on at None
+    def run_job(config: DictConfig) -> float | None:
+        # the score of a failed job is None, with which Optuna's sweeper continues; NaN would end the sweep
+        scores: list[float | None] = [None]
 
         def checked() -> int:
             _refuse_without_effect(config, HydraConfig.get().overrides.task)
-            ended = job(config)
-            code, scores[0] = ended if isinstance(ended, tuple) else (ended or DONE, None)
+            result = job(config)
+            code, scores[0] = result if isinstance(result, tuple) else (result or DONE, None)
             return code
 
         try:
-            codes.append(refused_is_2(checked))
+            codes.append(refused_is_2(checked))  # handled per job, so that an invalid job does not end a sweep
         except Exception as error:
             failures.append(error)
             raise
@@ -78,23 +79,23 @@ def hydra_command(
 
     def run() -> int:
         register()
-        with _as_said(config_name, arguments, failures):
-            run_hydra(with_search_path(quoted(arguments), last=SEARCH_PATH), caught, CONFIG_PACKAGE, config_name)
+        with _errors_with_hints(config_name, arguments, failures):
+            run_hydra(with_search_path(quoted(arguments), last=SEARCH_PATH), run_job, CONFIG_PACKAGE, config_name)
         return max(codes, default=DONE)
 
     return refused_is_2(run)
 
 
 def function_config(function: Callable[..., Any]) -> str:
-    """Stores the configuration that a function's signature defines, and returns its name.
+    """Stores the configuration that the signature of a function defines, and returns its name.
 
-    Its keys are the arguments, of which those named as groups take the name of an option.
+    The keys are the arguments of the function. An argument with the name of a group is set to an option of the group.
     """
     arguments = schema(function)
     groups = [name for name in arguments if name in GROUPS]
     shared: dict[str, Any] = {"seed": 0} if groups else {}
     if "model" in groups and "data" not in groups:
-        shared["data"] = {"image_size": 64, "channels": 3}  # the sizes of the model
+        shared["data"] = {"image_size": 64, "channels": 3}  # the model interpolates these keys
     options = [{name: _OPTIONS[name] if arguments[name] == MISSING else None} for name in groups]
     quiet = [{f"override hydra/{name}_logging": "none"} for name in ("job", "hydra")]
     hydra = {"job": {"name": "lit-gans"}, "run": {"dir": "."}, "output_subdir": None}
@@ -104,83 +105,87 @@ def function_config(function: Callable[..., Any]) -> str:
 
 
 def _refuse_without_effect(config: DictConfig, overrides: Iterable[str]) -> None:
-    """Raises `RefusedInput` for overrides that nothing reads: an option whose class another value sets, since Hydra
-    merges the values of an experiment over the options that are chosen by group, or an argument of an optimizer or
-    schedule that was replaced.
+    """Raises `RefusedInput` for overrides without effect.
+
+    An option has no effect if an experiment sets another class, because Hydra merges an experiment over the options
+    that are selected by group. An argument has no effect if it belongs to an optimizer or schedule that was replaced.
     """
     for override in overrides:
         group, _, place = (key_of(override) or "").partition("@")
         if not place:
-            _refuse_remains(config, override)
+            _refuse_dropped_argument(config, override)
             continue
-        chosen, node = option(f"{group}/{value_of(override)}"), OmegaConf.select(config, place)
-        if chosen is None or not isinstance(node, DictConfig) or "_target_" not in node:
+        selected, node = option(f"{group}/{value_of(override)}"), OmegaConf.select(config, place)
+        if selected is None or not isinstance(node, DictConfig) or "_target_" not in node:
             continue
-        wanted = schema(chosen)
-        same = target_class(node._target_, place) is target_class(wanted["_target_"], place)
-        if not same or node.get("name") != wanted.get("name"):
+        expected = schema(selected)
+        is_same = target_class(node._target_, place) is target_class(expected["_target_"], place)
+        if not is_same or node.get("name") != expected.get("name"):
             raise RefusedInput(
-                f"{override} has no effect, since another value sets the class of {place}: write in a file's defaults"
-                f" `override /{group}@{place}: NAME` instead, or give {place}._target_=CLASS."
+                f"{override} has no effect, because another value sets the class of {place}: write `override"
+                f" /{group}@{place}: NAME` in the defaults of a file instead, or set {place}._target_=CLASS."
             )
 
 
-def _refuse_remains(config: DictConfig, override: str) -> None:
+def _refuse_dropped_argument(config: DictConfig, override: str) -> None:
     parent, _, name = (key_of(override) or "").rpartition(".")
     node = OmegaConf.select(config, parent) if parent else None
     if not isinstance(node, DictConfig) or "_target_" not in node or name == "_target_":
         return
-    given: Any = OmegaConf.to_container(node)
-    target = given.pop("_target_")
-    known = without_remains(target_class(target, parent), given)
-    if name in given and name not in known:
-        whose = given.get("name", target.rpartition(".")[2])
-        raise RefusedInput(f"{override} has no effect: {whose} has no such argument; {nearest(name, known)}")
+    arguments: Any = OmegaConf.to_container(node)
+    target = arguments.pop("_target_")
+    known = without_remains(target_class(target, parent), arguments)
+    if name in arguments and name not in known:
+        owner = arguments.get("name", target.rpartition(".")[2])
+        raise RefusedInput(f"{override} has no effect: {owner} has no such argument; {nearest(name, known)}")
 
 
 @contextmanager
-def _as_said(config_name: str, arguments: Sequence[str], failures: Sequence[Exception] = ()) -> Iterator[None]:
-    """Raises what Hydra and OmegaConf say of a configuration as `RefusedInput`, with the nearest valid names.
+def _errors_with_hints(
+    config_name: str, arguments: Sequence[str], failures: Sequence[Exception] = ()
+) -> Iterator[None]:
+    """Context manager that converts errors of Hydra and OmegaConf to `RefusedInput`, with the nearest valid names.
 
     Args:
         config_name: name of the primary configuration.
         arguments: command-line arguments.
-        failures: errors of the job rather than of the configuration, which pass.
+        failures: errors that the job raised, which are not converted.
     """
     try:
         yield
     except Exception as error:
         if error in failures or isinstance(error, RefusedInput):
             raise
-        if isinstance(error, AssertionError):  # Hydra's, without a text
-            raise RefusedInput("hydra.mode=MULTIRUN in a file begins no sweep: add -m to the command line.") from error
+        if isinstance(error, AssertionError):  # Hydra raises it without a message
+            raise RefusedInput("hydra.mode=MULTIRUN in a file starts no sweep: add -m to the command line.") from error
         hint = _hint(error, config_name, arguments)
-        text, new_key, how = said(error).rstrip(".").partition(". To append")  # most unknown keys are misspelled
+        # the hint comes before Hydra's advice on new keys, because most unknown keys are misspelled
+        text, new_key, how = said(error).rstrip(".").partition(". To append")
         raise RefusedInput(f"{text}{f'; {hint}' if hint else '.'}{new_key[1:]}{how}") from error
 
 
 def _hint(error: Exception, config_name: str, arguments: Sequence[str]) -> str:
-    """Returns the nearest valid names for an option or a key that does not exist, or nothing."""
+    """Returns a hint with the nearest valid names for an unknown option or key, or an empty string."""
     if not (isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file):
         return _nearest_keys(config_name, arguments)
     group, _, name = str(error.missing_cfg_file).rpartition("/")
     if os.path.isfile(f"{name}.py"):
-        return f"{IMPORT_VARIABLE}={name} before the command imports your {name}.py."
+        return f"set {IMPORT_VARIABLE}={name} before the command to import {name}.py."
     names = nearest(name, [option for option in error.options if not option.startswith("_")])
     if group in ("hydra/sweeper", "hydra/launcher") and not names.startswith("did you mean"):
         plugin = f"hydra-{name.partition('_')[0]}-{group.rpartition('/')[2]}"
-        return f"{names} Further ones are plugins, installed by: python -m pip install {plugin}"
+        return f"{names} Hydra plugins provide more; install one with: python -m pip install {plugin}"
     return names
 
 
 def _nearest_keys(config_name: str, arguments: Sequence[str]) -> str:
-    """Suggests keys of the same name, or of similar spelling, for the first argument whose key does not exist."""
-    chosen = [
+    """Returns a hint with keys of the same name or of similar spelling for the first argument with an unknown key."""
+    selecting = [
         item for item in arguments if item.startswith(("+", "hydra.searchpath=")) or group_of(item.partition("=")[0])
     ]
     try:
-        keys = _keys(OmegaConf.to_container(_compose(config_name, chosen), resolve=False))
-    except Exception:  # the choice of a group is the mistake
+        keys = _keys(OmegaConf.to_container(_compose(config_name, selecting), resolve=False))
+    except Exception:  # a selected option is invalid, so the valid keys are unknown
         return ""
     for argument in arguments:
         key = argument.lstrip("+~-").partition("=")[0].replace("-", "_")
@@ -188,12 +193,12 @@ def _nearest_keys(config_name: str, arguments: Sequence[str]) -> str:
             continue
         group = key.partition(".")[0]
         if group in GROUPS and not any(name.startswith(f"{group}.") for name in keys):
-            return f"it is a key of an option: give {group}=NAME too."
+            return f"it is a key of an option: also set {group}=NAME."
         last = key.rpartition(".")[2]
-        found = [name for name in keys if name.rpartition(".")[2] == last][:3]
-        found = found or difflib.get_close_matches(key, [*keys, *GROUPS], n=1)
-        if found:
-            return f"did you mean {' or '.join(map(repr, found))}?"
+        matches = [name for name in keys if name.rpartition(".")[2] == last][:3]
+        matches = matches or difflib.get_close_matches(key, [*keys, *GROUPS], n=1)
+        if matches:
+            return f"did you mean {' or '.join(map(repr, matches))}?"
     return ""
 
 

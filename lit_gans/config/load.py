@@ -1,4 +1,4 @@
-"""What a checkpoint holds: its module, of any class, and the data and metrics of its training."""
+"""Construction of the module, the data and the metrics that a checkpoint contains."""
 
 from __future__ import annotations
 
@@ -29,60 +29,64 @@ _NAMEABLE = (
 
 
 def load(path: str | Path) -> AdversarialModule:
-    """Loads the module of a checkpoint on the CPU, with its averaged weights, ready for `.sample()`.
+    """Loads the module of a checkpoint on the CPU, including its averaged weights, ready for `.sample()`.
+
+    Loading never imports code that the checkpoint refers to.
 
     Args:
-        path: path of a checkpoint; folder of a run, which loads its best checkpoint, or the last if there is none;
-            folder of `lit-gans export`; `zoo/NAME`; or `hf://owner/name`, a repository of the Hugging Face Hub.
+        path: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; `zoo/NAME`; or
+            `hf://owner/name`, a repository of the Hugging Face Hub. For a run folder, the best checkpoint is loaded,
+            or the last one if there is no best.
 
     Raises:
-        RefusedInput: the file is missing or damaged, or its class is neither registered nor imported in this process.
-            Loading never imports code that the checkpoint names.
+        RefusedInput: If the file is missing or damaged, or if its class is neither registered nor imported in this
+            process.
     """
     return module_from(read_checkpoint(path), path)
 
 
 def module_from(checkpoint: dict[str, Any], path: str | Path) -> AdversarialModule:
-    """Returns the module of a checkpoint that was read, see `load`.
+    """Returns the module of a checkpoint whose contents have been read, see `load`.
 
     Args:
-        checkpoint: content of the checkpoint.
-        path: where it was read, for error messages.
+        checkpoint: contents of the checkpoint.
+        path: path of the checkpoint, for error messages.
 
     Raises:
-        RefusedInput: the checkpoint does not name its class, or does not fit it.
+        RefusedInput: If the checkpoint does not contain the path of its class, or does not fit its class.
     """
-    made_by = checkpoint.get(FORMAT_KEY, {}).get("class_path")
-    if made_by is None:
+    path_of_class = checkpoint.get(FORMAT_KEY, {}).get("class_path")
+    if path_of_class is None:
         raise RefusedInput(
-            f"{path} was not made by lit_gans: it does not say its class; load its weights"
-            " with torch.load and load_state_dict."
+            f"{path} was not saved by lit_gans: it does not contain the path of its class; load its weights with"
+            " torch.load and load_state_dict."
         )
     logger.info("iteration   %s", checkpoint.get("global_step"))
     try:
-        return class_of(made_by, path).from_checkpoint(checkpoint)
+        return class_of(path_of_class, path).from_checkpoint(checkpoint)
     except RefusedInput:
         raise
-    except Exception as error:  # a hostile file may raise anything
-        raise RefusedInput(f"{path} does not fit the class that it names: {one_line(error)}.") from error
+    except Exception as error:  # a hostile file can raise an error of any type
+        raise RefusedInput(f"{path} does not fit its class: {one_line(error)}.") from error
 
 
 def class_of(made_by: str, source: str | Path) -> type[AdversarialModule]:
-    """Returns the class with a given path: a registered GAN, or a class that this process has already defined or
-    imported; the latest definition if there are several, as after running a notebook cell twice.
+    """Returns the class with a given path, which must be registered or already imported in this process.
+
+    If a class was defined several times, for example by running a notebook cell twice, returns the latest definition.
 
     Args:
         made_by: path of the class.
-        source: file that names it, for the error message.
+        source: file that contains the path, for the error message.
 
     Raises:
-        RefusedInput: the class is neither registered nor imported in this process.
+        RefusedInput: If the class is neither registered nor imported in this process.
     """
     known = {class_path(cls): cls for cls in (*_subclasses(AdversarialModule), *gans().values())}
     if made_by not in known:
         raise RefusedInput(
-            f"{source} was made by {made_by}, which is neither imported here nor a registered GAN"
-            f" ({', '.join(sorted(gans()))}): import it first, or name its module in {IMPORT_VARIABLE}."
+            f"{source} contains a module of {made_by}, which is neither imported here nor a registered GAN"
+            f" ({', '.join(sorted(gans()))}): import it first, or set {IMPORT_VARIABLE} to its module."
         )
     return known[made_by]
 
@@ -94,34 +98,35 @@ def _subclasses(cls: type[AdversarialModule]) -> Iterator[type[AdversarialModule
 
 
 def config_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Returns the configuration that the content of a checkpoint stores; an empty one if there is none."""
-    found: dict[str, Any] = checkpoint.get(FORMAT_KEY, {}).get("config", {})
-    return found
+    """Returns the configuration that a checkpoint contains, or an empty dict if there is none."""
+    config: dict[str, Any] = checkpoint.get(FORMAT_KEY, {}).get("config", {})
+    return config
 
 
 def trained_with(checkpoint: dict[str, Any], key: str, base: type = object) -> Any:
     """Constructs an object, such as `data` or `metrics`, from the configuration stored in a checkpoint.
 
+    Only registered classes are used, because a checkpoint must not be able to execute arbitrary code.
+
     Args:
-        checkpoint: content of the checkpoint.
-        key: name of the object.
+        checkpoint: contents of the checkpoint.
+        key: key of the object in the configuration.
         base: class that the object's class must be derived from.
 
     Raises:
-        RefusedInput: the configuration has no such object, or names a class that is not registered: a checkpoint must
-            not cause arbitrary code to be called.
+        RefusedInput: If the configuration does not contain the object, or refers to a class that is not registered.
     """
     node = config_of(checkpoint).get(key)
     if node is None:
-        whose = "the checkpoint does not say its" if checkpoint else "nothing says the"
-        example = {"metrics": ", metrics=efficientnet_lite0 for other images"}.get(key, "")
-        raise RefusedInput(f"{whose} {key}: add {key}=NAME, for example {key}=digits{example}.")
+        problem = f"the checkpoint does not contain its {key}" if checkpoint else f"{key}= is not set"
+        example = {"metrics": ", or metrics=efficientnet_lite0 for other images"}.get(key, "")
+        raise RefusedInput(f"{problem}: add {key}=NAME, for example {key}=digits{example}.")
     known = {class_path(cls) for package, kind in _NAMEABLE for cls in classes(package, kind).values()}
     for path in _targets(node):
         if path not in known:
             raise RefusedInput(
-                f"the checkpoint's {key} name the class {path}, which is not registered: add {key}=NAME, or name its"
-                f" module in {IMPORT_VARIABLE} if you trust it."
+                f"the checkpoint's {key} use the class {path}, which is not registered: add {key}=NAME, or set"
+                f" {IMPORT_VARIABLE} to its module if you trust it."
             )
     return construct(node, key, base)
 

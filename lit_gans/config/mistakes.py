@@ -1,4 +1,4 @@
-"""What a command prints for a mistake, and its exit code: a refusal's own sentence, or what a library says of it."""
+"""Error messages and exit codes of commands for invalid input."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from yaml import YAMLError
 from lit_gans.common.errors import RefusedInput, one_line
 
 DONE, FAILED, REFUSED = 0, 1, 2
-STOPPED = 128  # plus the number of the signal
+STOPPED = 128  # added to the number of the signal that stopped the command
 DEBUG_VARIABLE = "LIT_GANS_DEBUG"
-_MOST_LINES = 4
+_MAX_LINES = 4  # maximum number of lines of a library's message that are printed
 
 
 def refused_is_2(command: Callable[[], int | None]) -> int:
-    """Returns the exit code of `command`, 0 for None; for `RefusedInput`, prints its message to stderr and returns 2.
+    """Runs `command` and returns its exit code, where None means 0.
 
-    With `LIT_GANS_DEBUG=1` in the environment, the traceback comes first.
+    If the command raises `RefusedInput`, prints the message to stderr and returns 2. With `LIT_GANS_DEBUG=1` in the
+    environment, prints the traceback before the message.
     """
     try:
         return command() or DONE
@@ -33,11 +34,13 @@ def refused_is_2(command: Callable[[], int | None]) -> int:
 
 
 def said(error: BaseException) -> str:
-    """Returns what a library says of an error, up to the first empty or indented line, which begins the details; of a
-    YAML file everything, since its name and line come last.
+    """Returns the message of a library's error in one line, without details.
+
+    The details begin at the first empty or indented line. The message of a YAML error is returned in full, because the
+    file name and the line number come last.
     """
     if isinstance(error, YAMLError):
         return one_line(error)
     lines = str(error).strip().splitlines()
-    first = takewhile(lambda line: line.strip() and not line.startswith((" ", "\t")), lines[:_MOST_LINES])
-    return one_line(" ".join(first)) or type(error).__name__
+    message = takewhile(lambda line: line.strip() and not line.startswith((" ", "\t")), lines[:_MAX_LINES])
+    return one_line(" ".join(message)) or type(error).__name__

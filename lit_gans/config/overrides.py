@@ -1,4 +1,4 @@
-"""Command-line arguments as overrides in Hydra's grammar, as pure functions."""
+"""Conversion of command-line arguments to overrides in Hydra's grammar, as pure functions."""
 
 from __future__ import annotations
 
@@ -14,48 +14,54 @@ _KEY = re.compile(r"[+~]{0,2}([\w./@:-]+)")
 
 
 def key_of(argument: str) -> str | None:
-    """Returns the key of a `key=value` argument, without Hydra's prefixes, or None for other arguments."""
+    """Returns the key of a `key=value` argument without Hydra's prefixes, or None if the argument has another form."""
     key, equals, _ = argument.partition("=")
     match = _KEY.fullmatch(key)
     return match[1] if equals and match and not argument.startswith("-") else None
 
 
 def quoted(arguments: list[str]) -> list[str]:
-    """Quotes values that are existing paths, or that Hydra's grammar cannot read, so that they are passed unchanged.
+    """Quotes values that are existing paths or that Hydra cannot parse, so that Hydra passes them on unchanged.
 
-    In a sweep, commas separate values, unless a file with the complete name exists.
+    In a sweep, commas separate values. If a file with the complete text as its name exists, the text is one value.
     """
-    sweeping = any(flag in arguments for flag in SWEEP_FLAGS)
-    return [_quoted(argument, sweeping) for argument in arguments]
+    is_sweep = any(flag in arguments for flag in SWEEP_FLAGS)
+    return [_quoted(argument, is_sweep) for argument in arguments]
 
 
 def value_of(argument: str) -> Any:
-    """Returns the value of a `key=value` argument as Hydra reads it; that of a sweep as it is typed."""
+    """Returns the value of a `key=value` argument as Hydra parses it. Returns the typed text for several values."""
     override = OverridesParser.create().parse_override(quoted([argument])[0])
     return argument.partition("=")[2] if override.is_sweep_override() else override.value()
 
 
-def _quoted(argument: str, sweeping: bool) -> str:
+def _quoted(argument: str, is_sweep: bool) -> str:
     key, _, value = argument.partition("=")
     if key_of(argument) is None or re.fullmatch(r"[\w.+-]*", value):
         return argument
-    if os.path.exists(value):  # False for text that is too long for a path
+    if os.path.exists(value):  # also False if the text is too long for a path
         return f"{key}={quote(value)}"
     try:
         OverridesParser.create().parse_override(argument)
         return argument
     except HydraException:
-        return f"{key}={','.join(map(quote, value.split(',') if sweeping else [value]))}"
+        return f"{key}={','.join(map(quote, value.split(',') if is_sweep else [value]))}"
 
 
 def quote(text: str) -> str:
-    """Quotes text for Hydra's grammar, where a backslash escapes quotes, and itself before quotes."""
+    """Quotes text for Hydra's grammar, in which a backslash escapes a quote, and also a backslash before a quote."""
     return "'" + re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + "\\'" * bool(match[2]), text) + "'"
 
 
 def with_search_path(overrides: list[str], *, first: str = "", last: str = "") -> list[str]:
-    """Adds places to Hydra's search path, before and after those that the overrides give; empty ones are left out."""
-    given = [item for item in overrides if item.startswith("hydra.searchpath=")]
-    inside = given[-1].partition("=")[2].strip("[] ") if given else ""
-    places = ",".join(filter(None, [first, inside, last]))
-    return [*(item for item in overrides if item not in given), f"hydra.searchpath=[{places}]"]
+    """Adds entries to Hydra's search path.
+
+    Args:
+        overrides: overrides, which may set the search path.
+        first: entry before the existing entries; an empty string adds none.
+        last: entry after the existing entries; an empty string adds none.
+    """
+    existing = [item for item in overrides if item.startswith("hydra.searchpath=")]
+    entries = existing[-1].partition("=")[2].strip("[] ") if existing else ""
+    search_path = ",".join(filter(None, [first, entries, last]))
+    return [*(item for item in overrides if item not in existing), f"hydra.searchpath=[{search_path}]"]

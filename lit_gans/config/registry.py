@@ -1,7 +1,9 @@
-"""Registry of the classes that a configuration may name: ours by file, others by entry point or `LIT_GANS_IMPORT`.
+"""Registry of the classes that a configuration can select by name.
 
-A class is registered under the name of its file if this is its name (`wgan_gp.py`, `WGANGP`) or its initials (`fid.py`,
-`FrechetInceptionDistance`), otherwise under its own name in snake case.
+Classes of this package are found by their files. Classes of other packages are found through entry points or
+`LIT_GANS_IMPORT`. A class is registered under the name of its file if the file has the name of the class (`wgan_gp.py`,
+`WGANGP`) or its initials (`fid.py`, `FrechetInceptionDistance`). Otherwise it is registered under its class name in
+snake case.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ IMPORT_VARIABLE = "LIT_GANS_IMPORT"
 
 @cache
 def outside_modules() -> tuple[ModuleType, ...]:
-    """Imports and returns the modules that `LIT_GANS_IMPORT` (comma-separated) and the entry points name.
+    """Imports and returns the modules in `LIT_GANS_IMPORT` (comma-separated) and in the entry points.
 
     Raises:
-        RefusedInput: a module cannot be imported.
+        RefusedInput: If a module cannot be imported.
     """
     names = [name for name in os.environ.get(IMPORT_VARIABLE, "").split(",") if name]
     names += [entry.module for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)]
@@ -37,7 +39,7 @@ def outside_modules() -> tuple[ModuleType, ...]:
 def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except (ImportError, SyntaxError) as error:  # other errors are bugs of the module, and show their line
+    except (ImportError, SyntaxError) as error:  # other errors are bugs in the module, whose traceback helps the user
         raise RefusedInput(
             f"the module {name} ({IMPORT_VARIABLE} or an entry point {ENTRY_POINTS}) cannot be imported from the"
             f" working directory, PYTHONPATH or a package: {one_line(error)}."
@@ -46,36 +48,36 @@ def _import(name: str) -> ModuleType:
 
 @cache
 def classes(package: str, base: type) -> dict[str, type]:
-    """Returns the public subclasses of `base` in `package`, its submodules and the outside modules, by name.
+    """Returns the public subclasses of `base` in `package`, its submodules and `outside_modules`, by name.
 
-    Abstract classes are left out.
+    Abstract classes are excluded.
     """
     top = importlib.import_module(package)
-    files = pkgutil.walk_packages(vars(top).get("__path__", ()), f"{package}.")  # none in a single file
-    inside = [top, *(importlib.import_module(info.name) for info in files)]
-    return {name: cls for module in (*inside, *outside_modules()) for name, cls in _own(module, base).items()}
+    files = pkgutil.walk_packages(vars(top).get("__path__", ()), f"{package}.")  # a single file has no submodules
+    modules = [top, *(importlib.import_module(info.name) for info in files), *outside_modules()]
+    return {name: cls for module in modules for name, cls in _subclasses_in(module, base).items()}
 
 
-def _own(module: ModuleType, base: type) -> dict[str, type]:
-    """Returns the public subclasses of `base` that a module defines and that can be constructed, by name."""
+def _subclasses_in(module: ModuleType, base: type) -> dict[str, type]:
+    """Returns the public, non-abstract subclasses of `base` that a module defines, by name."""
     members = inspect.getmembers(module, inspect.isclass)
-    found = (cls for name, cls in members if not name.startswith("_") and not inspect.isabstract(cls))
+    candidates = (cls for name, cls in members if not name.startswith("_") and not inspect.isabstract(cls))
     return {
         _name(cls): cls
-        for cls in found
+        for cls in candidates
         if cls.__module__ == module.__name__ and issubclass(cls, base) and cls is not base
     }
 
 
 def gans() -> dict[str, type]:
-    """Returns all registered GANs by name: classes that define a loss, which excludes base classes."""
+    """Returns all registered GANs by name. Base classes, which define no loss, are excluded."""
     from lit_gans.training.module import AdversarialModule
 
     return {name: cls for name, cls in classes("lit_gans.models", AdversarialModule).items() if is_gan(cls)}
 
 
 def is_gan(cls: type) -> bool:
-    """Whether a class is a GAN rather than a base class, which defines no loss."""
+    """Returns whether a class is a GAN. A base class is not, because it defines no loss."""
     from lit_gans.training.module import AdversarialModule
 
     return issubclass(cls, AdversarialModule) and cls.generator_loss is not AdversarialModule.generator_loss
@@ -91,5 +93,5 @@ def _name(cls: type) -> str:
 
 
 def gan_files() -> dict[str, str]:
-    """Returns the modules of our GANs by name without underscores, without importing them."""
+    """Returns the module names of this package's GANs by name without underscores. Does not import the modules."""
     return {path.stem.replace("_", ""): path.stem for path in (Path(__file__).parents[1] / "models").glob("*.py")}

@@ -1,4 +1,4 @@
-"""Run folders: `outputs/NAME/version_N`, the same for all processes of a run."""
+"""Run folders `outputs/NAME/version_N`, which all processes of a run share."""
 
 from __future__ import annotations
 
@@ -29,20 +29,22 @@ logger = logging.getLogger(__name__)
 
 OUTPUTS = Path("outputs")
 LAST = Path("checkpoints") / "last.ckpt"
-_PROCESSING = ("cache", "crop", "on_error", "placement")  # arguments of a data source that do not choose its images
-_RANKS = ("RANK", "GROUP_RANK", "NODE_RANK", "SLURM_PROCID")  # of torchrun, nodes and srun
-_LONGEST_ORIGIN = 60  # bytes of the last component of an origin in a run's name
-_choices = itertools.count()  # choices broadcast between the processes of torchrun
+_PROCESSING = ("cache", "crop", "on_error", "placement")  # arguments of a data source that do not select its images
+_RANKS = ("RANK", "GROUP_RANK", "NODE_RANK", "SLURM_PROCID")  # set by torchrun, by users for nodes, and by srun
+_MAX_ORIGIN = 60  # maximum number of bytes of an origin's last component in the name of a run
+_choices = itertools.count()  # numbers the values that are broadcast between the processes of torchrun
 
 
 def run_name(choices: Mapping[str, str | None], own: Mapping[str, str | None], origins: Sequence[str]) -> str:
-    """Returns the name that similar runs share: that of the experiment and of the model and data that replace its own,
-    or of model and data.
+    """Returns the name that similar runs share.
+
+    The name consists of the experiment and of the model and the data if they differ from the experiment. Without an
+    experiment, it consists of the model and the data.
 
     Args:
         choices: options of the groups `experiment`, which may be None, `model` and `data`.
-        own: options that the experiment alone would have.
-        origins: values that identify the data, such as the folder of the images; other values give another name.
+        own: options of these groups in the experiment without overrides.
+        origins: values that identify the data, such as the folder of the images, and that are part of the name.
     """
     experiment = choices["experiment"]
     named = [choices[group] for group in ("model", "data") if experiment is None or choices[group] != own[group]]
@@ -51,35 +53,37 @@ def run_name(choices: Mapping[str, str | None], own: Mapping[str, str | None], o
 
 
 def data_origins(data: dict[str, Any]) -> list[str]:
-    """Returns the values that identify the images of a data source: its required arguments, and text that differs from
-    its default.
+    """Returns the values that identify the images of a data source.
+
+    These are the required arguments, and string arguments that differ from their default.
 
     Args:
-        data: node of the data source; missing arguments are `???`.
+        data: node of the data source, in which missing arguments are `???`.
     """
     signature = schema(target_class(data["_target_"], "data"))
-    given = {name: data[name] for name in signature if name != "_target_" and data.get(name, MISSING) != MISSING}
-    required = [str(value) for name, value in given.items() if signature[name] == MISSING]
-    chosen = [
-        os.path.abspath(value) if name == "root" and "://" not in value else f"{name}={value}"  # also before a download
-        for name, value in given.items()
+    values = {name: data[name] for name in signature if name != "_target_" and data.get(name, MISSING) != MISSING}
+    required = [str(value) for name, value in values.items() if signature[name] == MISSING]
+    changed = [
+        # made absolute even if the folder does not exist yet, since the data may be downloaded later
+        os.path.abspath(value) if name == "root" and "://" not in value else f"{name}={value}"
+        for name, value in values.items()
         if isinstance(value, str) and value != signature[name] != MISSING and name not in _PROCESSING
     ]
-    return required + chosen
+    return required + changed
 
 
 def _short(origin: str) -> str:
-    """Returns the last component of a path or address and a short hash of all of it."""
+    """Returns the last component of a path or URL, with a short hash of the complete path or URL."""
     complete = os.path.abspath(origin) if os.path.exists(origin) else origin
-    last = re.sub(r"[^A-Za-z0-9]+", "-", complete.rstrip("/").rpartition("/")[2]).strip("-")[:_LONGEST_ORIGIN]
+    last = re.sub(r"[^A-Za-z0-9]+", "-", complete.rstrip("/").rpartition("/")[2]).strip("-")[:_MAX_ORIGIN]
     return f"{last}-{hashlib.sha256(os.fsencode(complete)).hexdigest()[:6]}"
 
 
 def run_folder(name: str, resume: str) -> Path:
-    """Returns the folder of this run: a new version, or the folder of the resumed run.
+    """Returns the folder of this run, which is a new version folder or the folder of the resumed run.
 
     Raises:
-        RefusedInput: the folder cannot be created.
+        RefusedInput: If the folder cannot be created.
     """
     return Path(broadcast_from_rank_0(lambda: str(_run_folder(OUTPUTS / name, resume))))
 
@@ -95,12 +99,14 @@ def _run_folder(parent: Path, resume: str) -> Path:
 
 
 def results_folder(given: str, checkpoint: Path) -> Path:
-    """Returns the folder for what a command makes of a checkpoint: that of its run, or `outputs/NAME` for the zoo, the
-    Hub and addresses.
+    """Returns the folder for the results of a command that uses a checkpoint.
+
+    This is the folder of the checkpoint's run. It is a subfolder of `outputs` for checkpoints in the zoo, on the
+    Hugging Face Hub and at URLs.
 
     Args:
-        given: what the user gave.
-        checkpoint: path of the checkpoint that it names.
+        given: checkpoint as the user specified it.
+        checkpoint: path of the checkpoint.
     """
     if given.startswith(HUB):
         return OUTPUTS / given.removeprefix(HUB)
@@ -114,86 +120,96 @@ def sweep_folder() -> Path:
     """Returns a new folder for the runs of a sweep.
 
     Raises:
-        RefusedInput: the folder cannot be created.
+        RefusedInput: If the folder cannot be created.
     """
     return Path(broadcast_from_rank_0(lambda: str(_next_version(OUTPUTS / "sweeps"))))
 
 
 def refuse_folder(path: str | Path, key: str) -> None:
-    """Raises `RefusedInput` if a folder can be neither used nor created.
+    """Raises `RefusedInput` if a folder cannot be written or created.
 
     Args:
         path: path of the folder.
         key: name of the folder in the error message.
     """
     if is_address(path):
-        raise RefusedInput(f"{key}={path}: expected a local folder; only hydra.run.dir, of one run, may be an address.")
-    first = Path(path).absolute()
-    while not os.path.lexists(first):
-        first = first.parent
+        raise RefusedInput(
+            f"{key}={path}: expected a local folder; only hydra.run.dir can be a URL, and only for a single run."
+        )
+    existing = Path(path).absolute()
+    while not os.path.lexists(existing):
+        existing = existing.parent
     with refusing(f"{key}={path}: the folder cannot be created or written"):
-        for part in Path(path).absolute().relative_to(first).parts:
+        for part in Path(path).absolute().relative_to(existing).parts:
             with suppress(FileNotFoundError):
-                os.lstat(first / part)  # raises another error if the name is too long
-        with TemporaryDirectory(dir=first, prefix=".lit_gans_"):  # whatever the permissions say
+                os.lstat(existing / part)  # raises a different error if the name is too long
+        # a test write is reliable, while permission bits are not
+        with TemporaryDirectory(dir=existing, prefix=".lit_gans_"):
             pass
 
 
 def output_file(path: str | Path) -> Path:
-    """Returns the path of a file that a command will write, in a folder that exists; logs that it replaces another.
+    """Returns the path of a file that a command will write, and creates its folder.
+
+    Logs a message if an existing file will be replaced.
 
     Raises:
-        RefusedInput: the file can be neither overwritten nor created.
+        RefusedInput: If the file cannot be overwritten or created.
     """
     path = Path(path)
     if os.path.isdir(path):
-        raise RefusedInput(f"output={path} is a folder: give the path of a file in it.")
+        raise RefusedInput(f"output={path} is a folder: use the path of a file in this folder.")
     refuse_folder(path.parent, "output")
     with refusing(f"output={path}: the file cannot be created"):
         path.parent.mkdir(parents=True, exist_ok=True)
         exists = path.exists()
     if exists:
         if not os.access(path, os.W_OK):
-            raise RefusedInput(f"output={path}: the file cannot be overwritten, its permissions do not allow it.")
+            raise RefusedInput(f"output={path}: the file cannot be overwritten, because it is not writable.")
         logger.info("%s will be replaced", path)
     return path
 
 
 @contextmanager
 def own_folder(folder: Path, is_copy: bool = False) -> Iterator[None]:
-    """Locks the folder of a run on rank 0, and removes it if the run is refused before it wrote anything.
+    """Context manager that locks the folder of a run on rank 0.
+
+    If `RefusedInput` is raised inside the context, the folder is removed, provided that it is empty.
 
     Args:
         folder: folder of the run.
-        is_copy: whether it is a new folder for the run of an address, which is removed with all that was downloaded.
+        is_copy: whether this is a new folder for a run at a URL. It is then removed together with the downloaded files.
 
     Raises:
-        RefusedInput: another training uses the folder.
+        RefusedInput: If another training uses the folder.
     """
-    first = all(os.environ.get(name, "0") == "0" for name in _RANKS)
-    with locked(folder) if first else nullcontext():
+    is_rank_0 = all(os.environ.get(name, "0") == "0" for name in _RANKS)
+    with locked(folder) if is_rank_0 else nullcontext():
         try:
             yield
         except RefusedInput:
             if is_copy:
                 shutil.rmtree(folder, ignore_errors=True)
-            for made in (folder, *(parent for parent in folder.parents if parent.is_relative_to(OUTPUTS.absolute()))):
-                with suppress(OSError):  # not empty
-                    made.rmdir()
+            for path in (folder, *(parent for parent in folder.parents if parent.is_relative_to(OUTPUTS.absolute()))):
+                with suppress(OSError):  # folders that are not empty stay
+                    path.rmdir()
             raise
 
 
 def newest_run(parent: Path) -> Path | None:
-    """Returns the highest version in `parent` that has a checkpoint."""
+    """Returns the highest version folder in `parent` that has a checkpoint, or None."""
     versions = [folder for folder in parent.glob("version_*") if checkpoints_of(folder)]
     return max(versions, key=_number, default=None)
 
 
 def _next_version(parent: Path) -> Path:
-    """Claims the next free number atomically, so that concurrent runs get different folders. Processes that srun
-    starts share only their job, so they use its number instead, and the number of the step if it is not the first.
+    """Creates and returns the folder with the next free version number.
+
+    The folder is created atomically, so that concurrent runs get different folders. Processes that srun starts cannot
+    agree on a free number, so they use the number of their SLURM job. If their job step is not the first, the number of
+    the step is appended.
     """
-    job = _job_of_several()
+    job = _shared_slurm_job()
     if job:
         step = os.environ.get("SLURM_STEP_ID", "0")
         return parent / (f"version_{job}" if step == "0" else f"version_{job}.{step}")
@@ -207,13 +223,15 @@ def _next_version(parent: Path) -> Path:
             number += 1
 
 
-def _job_of_several() -> str | None:
-    """Returns the SLURM job if this is one of several processes that srun started, otherwise None. Runs in interactive
-    shells, which Lightning recognizes by name, are independent.
+def _shared_slurm_job() -> str | None:
+    """Returns the number of the SLURM job if srun started this process as one of several, otherwise None.
+
+    Returns None in interactive shells, because their runs are independent. Interactive shells are recognized by the job
+    name, as in Lightning.
     """
     variable = os.environ.get
-    alone = int(variable("SLURM_NTASKS", "1")) == 1 or variable("SLURM_JOB_NAME") in ("bash", "interactive")
-    return None if alone or "SLURM_PROCID" not in os.environ else variable("SLURM_JOB_ID")
+    is_single = int(variable("SLURM_NTASKS", "1")) == 1 or variable("SLURM_JOB_NAME") in ("bash", "interactive")
+    return None if is_single or "SLURM_PROCID" not in os.environ else variable("SLURM_JOB_ID")
 
 
 def _number(folder: Path) -> tuple[int, ...]:
@@ -222,7 +240,10 @@ def _number(folder: Path) -> tuple[int, ...]:
 
 
 def broadcast_from_rank_0(choose: Callable[[], str]) -> str:
-    """Broadcasts rank 0's choice to all processes of torchrun, through the store of its agent."""
+    """Calls `choose` on rank 0 and returns its value on all processes of torchrun, through the store of its agent.
+
+    Calls `choose` on this process if torchrun did not start it.
+    """
     from lit_gans.strategies.processes import attempt_store
 
     store = attempt_store()
@@ -230,5 +251,5 @@ def broadcast_from_rank_0(choose: Callable[[], str]) -> str:
         return choose()
     key = f"run_folder/{next(_choices)}"
     if os.environ["RANK"] == "0":
-        store.set(key, json.dumps(choose()))  # ASCII, whatever bytes a path has
+        store.set(key, json.dumps(choose()))  # JSON is ASCII, even if a path has bytes that are not UTF-8
     return str(json.loads(store.get(key)))

@@ -1,6 +1,6 @@
 """Schemas from signatures, and construction of objects from validated values.
 
-jsonargparse reads the signatures, validates and constructs; errors name the key.
+jsonargparse reads the signatures, validates the values and constructs the objects. Error messages contain the key.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Target = type | Callable[..., Any]
 
 
 def schema(target: Target | Optimizer) -> dict[str, Any]:
-    """Returns the arguments of a class or function, or of an optimizer, with their defaults; `???` for none.
+    """Returns the arguments of a class, function or optimizer with their defaults. Required arguments are `???`.
 
-    Values whose class the user can choose become nodes with `_target_`.
+    A default whose class the user can choose is converted to a node with `_target_`.
     """
     return _to_target(target) if isinstance(target, Optimizer) else copy.deepcopy(_schema(target))
 
@@ -47,13 +47,13 @@ def _schema(target: Target) -> dict[str, Any]:
 
 
 def meanings(target: Target) -> dict[str, str]:
-    """Returns the descriptions of the arguments of a class or function from its docstring and those of its bases."""
+    """Returns the descriptions of the arguments, from the docstrings of a class and its bases, or of a function."""
     return {name.removeprefix("it."): text for name, text in descriptions(_parser(target)).items()}
 
 
 @cache
 def _parser(target: Target, skip: frozenset[str] = frozenset()) -> ArgumentParser:
-    """Returns the parser of the arguments of a class or function, which are below the key `it`."""
+    """Returns the parser for the arguments of a class or function. The arguments are nested under the key `it`."""
     parser = ArgumentParser(exit_on_error=False)
     if inspect.isclass(target):
         parser.add_class_arguments(target, "it", fail_untyped=False, skip={*skip}, instantiate=False)
@@ -63,7 +63,7 @@ def _parser(target: Target, skip: frozenset[str] = frozenset()) -> ArgumentParse
 
 
 def _to_target(node: Any) -> Any:
-    if is_dataclass(node) or isinstance(node, Optimizer):  # inside a tuple, which jsonargparse leaves as it is
+    if is_dataclass(node) or isinstance(node, Optimizer):  # jsonargparse does not convert items of a tuple
         node = to_plain(node)
     if isinstance(node, dict) and "class_path" in node:
         return {"_target_": node["class_path"], **_to_target(node.get("init_args", {}))}
@@ -73,7 +73,7 @@ def _to_target(node: Any) -> Any:
 
 
 def to_class_path(node: Any, key: str = "") -> Any:
-    """Converts `_target_` nodes to `class_path` / `init_args` as in jsonargparse and the Lightning CLI."""
+    """Converts `_target_` nodes to the `class_path` and `init_args` nodes of jsonargparse and the Lightning CLI."""
     if isinstance(node, list):
         return [to_class_path(item, f"{key}[{index}]") for index, item in enumerate(node)]
     if not isinstance(node, dict):
@@ -86,41 +86,44 @@ def to_class_path(node: Any, key: str = "") -> Any:
 
 
 def without_remains(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Drops arguments of other optimizers or schedules: an option that replaces one is merged over the arguments of the
-    previous one (Adam's betas under RMSprop). Those that none of them has stay, and are refused.
+    """Drops arguments that belong to a different optimizer or schedule.
+
+    Hydra merges an optimizer or schedule over the arguments of the previous one, so that RMSprop would keep Adam's
+    betas. Arguments that no optimizer or schedule has are kept, so that validation reports them.
     """
     if cls is Optimizer and arguments.get("name") in optimizer_names():
-        known = _of_optimizers()[arguments["name"]]
-        others = set().union(*_of_optimizers().values())
+        known = _optimizer_arguments()[arguments["name"]]
+        of_any = set().union(*_optimizer_arguments().values())
     elif issubclass(cls, Schedule):
         known = _schema(cls).keys()
-        others = {name for each in classes("lit_gans.training.schedules", Schedule).values() for name in _schema(each)}
+        schedules = classes("lit_gans.training.schedules", Schedule).values()
+        of_any = {name for schedule in schedules for name in _schema(schedule)}
     else:
         return arguments
-    return {name: value for name, value in arguments.items() if name in known or name not in others}
+    return {name: value for name, value in arguments.items() if name in known or name not in of_any}
 
 
 @cache
-def _of_optimizers() -> dict[str, Set[str]]:
-    """Returns the names of the arguments of each optimizer."""
+def _optimizer_arguments() -> dict[str, Set[str]]:
+    """Returns the names of the arguments of every optimizer, by name of the optimizer."""
     return {name: schema(Optimizer(name)).keys() for name in optimizer_names()}
 
 
 def construct(node: Any, key: str, base: type = object, **made: Any) -> Any:
-    """Validates and constructs a node (a class by `_target_`, with arguments) and the nodes inside it.
+    """Validates and constructs the object that a node describes, including its nested nodes.
 
     Args:
-        node: plain containers.
+        node: class as `_target_` and arguments, in plain containers.
         key: name of the node in error messages.
         base: class that the node's class must be derived from.
-        **made: arguments that are passed as they are.
+        **made: constructed arguments, which are passed without validation.
 
     Raises:
-        RefusedInput: a class that cannot be imported or is not derived from `base`, an unknown argument, or an invalid
-            value; says what the class or jsonargparse says of it.
+        RefusedInput: If the class cannot be imported or is not derived from `base`, an argument is unknown, or a value
+            is invalid. The message contains the message of the class or of jsonargparse.
     """
     if not is_node(node):
-        raise RefusedInput(f"{key}={node!r} is not valid: expected {key}.NAME=VALUE, or null, which leaves it out.")
+        raise RefusedInput(f"{key}={node!r} is not valid: expected {key}.NAME=VALUE, or null to leave it out.")
     cls = target_class(node["_target_"], key)
     if not issubclass(cls, base):
         raise RefusedInput(f"{key}: {node['_target_']} is not valid: expected a class derived from {base.__name__}.")
@@ -130,28 +133,28 @@ def construct(node: Any, key: str, base: type = object, **made: Any) -> Any:
         return cls(**values, **made)
     except RefusedInput as error:
         raise RefusedInput(_with_key(key, str(error))) from error
-    except Exception as error:  # whatever the constructor of a class raises for its arguments
+    except Exception as error:  # constructors raise errors of any type for invalid arguments
         raise RefusedInput(f"{key}: {said(error)}") from error
 
 
 def validated(
     target: Target, arguments: dict[str, Any], key: str = "", skip: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    """Validates plain arguments against a signature, and constructs the nodes inside them.
+    """Validates plain arguments against a signature, and constructs their nested nodes.
 
     Args:
         target: class or function.
         arguments: plain arguments.
         key: name of the object in error messages.
-        skip: names of arguments that are not given.
+        skip: names of arguments to leave out of the signature.
 
     Raises:
-        RefusedInput: an unknown argument, or an invalid value.
+        RefusedInput: If an argument is unknown, or if a value is invalid.
     """
     prefix = f"{key}." if key else ""
     names = [name for name in _schema(target) if name not in ("_target_", *skip)]
     for name in arguments:
-        if name not in names:  # YAML may have a number as a name
+        if name not in names:  # converted to text in the message, because a YAML key can be a number
             raise RefusedInput(f"{prefix}{name}: {target.__name__} has no such argument; {nearest(str(name), names)}")
     parser = _parser(target, skip)
     try:
@@ -159,8 +162,9 @@ def validated(
         return parser.instantiate(values).it.as_dict() if arguments else {}
     except RefusedInput as error:
         raise RefusedInput(_with_key(key, str(error))) from error
-    except Exception as error:  # of jsonargparse, or of the constructor of a class inside
-        if isinstance(error.__cause__, RefusedInput):  # of one type of a union; the message has all of them
+    except Exception as error:  # raised by jsonargparse or by the constructor of a nested class
+        # jsonargparse's message lists the errors of all types of a union; the cause is more specific
+        if isinstance(error.__cause__, RefusedInput):
             raise RefusedInput(_with_key(key, str(error.__cause__))) from error
         raise RefusedInput(one_line(str(error).replace('"it.', f'"{prefix}').replace("'it.", f"'{prefix}"))) from error
 
@@ -169,24 +173,24 @@ def target_class(path: Any, key: str) -> type:
     """Imports and returns a class by its path.
 
     Raises:
-        RefusedInput: the path cannot be imported, or is not a class.
+        RefusedInput: If the path cannot be imported, or is not a class.
     """
     try:
-        found = pkgutil.resolve_name(path)
-    except Exception as error:  # importing a user's file may raise anything
+        cls = pkgutil.resolve_name(path)
+    except Exception as error:  # importing a user's file can raise an error of any type
         raise RefusedInput(f"{key}: {path} cannot be imported: {error or type(error).__name__}") from error
-    if not inspect.isclass(found):
+    if not inspect.isclass(cls):
         raise RefusedInput(f"{key}: {path} is not a class.")
-    return found
+    return cls
 
 
 def is_node(value: Any) -> bool:
-    """Returns whether a value names a class."""
+    """Returns whether a value is a node, which has a class as `_target_`."""
     return isinstance(value, dict) and "_target_" in value
 
 
 def _with_key(key: str, text: str) -> str:
-    """Returns the sentence of a refusal with the key of the object that refuses, which may have named it already."""
-    if key == "model" and text.startswith(("image_size=", "channels=")):  # which the configuration takes from the data
+    """Returns an error message with the key of the object that raised it, unless the message begins with the key."""
+    if key == "model" and text.startswith(("image_size=", "channels=")):  # the model uses the values of the data
         return f"data.{text}"
     return text if not key or text.startswith(f"{key}.") else f"{key}: {text}"

@@ -1,4 +1,4 @@
-"""The demo as a gradio app, for a browser on this machine or a Space of the Hugging Face hub."""
+"""Gradio app of `lit-gans demo`, which runs on this machine or in a Hugging Face Space."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from lit_gans.latents.interpolation import slerp
 from lit_gans.latents.truncation import truncated
 from lit_gans.training.module import AdversarialModule
 
-_SHOWN = 384  # pixels to which small images are enlarged, without smoothing
-_FARTHEST = 6.0  # along a direction, in standard deviations of a latent
-_NO_TRUNCATION = 3.0  # the end of the slider
+_MIN_WIDTH = 384  # width in pixels to which smaller images are enlarged, without smoothing
+_MAX_AMOUNT = 6.0  # maximum distance along a direction, in standard deviations of a latent
+_NO_TRUNCATION = 3.0  # maximum of the truncation slider, which switches truncation off
 
 
 class Explorer:
-    """Generates the images that the demo asks for.
+    """Generates the images that the app displays.
 
     Args:
-        module: a GAN that maps latents to images.
-        num_directions: number of directions with a slider; fewer if latents are shorter.
+        module: GAN that maps latents to images.
+        num_directions: number of directions, limited to the dimension of the latents.
     """
 
     def __init__(self, module: AdversarialModule, num_directions: int = 5) -> None:
         self.module = module
         try:
             self.directions, _ = directions(module, min(num_directions, module.latent_dim))
-        except RefusedInput:  # the generator has no such layer
+        except RefusedInput:  # the generator has no layer from which directions can be computed
             self.directions = torch.empty(0, module.latent_dim)
 
     def image(
@@ -43,44 +43,44 @@ class Explorer:
 
         Args:
             seed: seed of the latent.
-            label: class, for a model with classes.
-            truncation: bound of the latent's numbers; None for none.
-            amounts: how far to move along each direction.
+            label: class of the image, for a model with classes.
+            truncation: bound for the absolute values of the latent; None sets no bound.
+            amounts: distances by which the latent is moved along the directions.
         """
         latent = self._latent(seed, truncation)
         for direction, amount in zip(self.directions, amounts, strict=False):
             latent = latent + amount * direction
-        return self._shown(latent, label)[0]
+        return self._generate(latent, label)[0]
 
     def walk(
         self, first: int, second: int, steps: int = 9, label: int | None = None, truncation: float | None = None
     ) -> list[UInt8[np.ndarray, "h w c"]]:
-        """Returns images between two seeds, both included."""
+        """Returns the images of a walk from the latent of one seed to the latent of another seed, including both."""
         start, end = (self._latent(seed, truncation) for seed in (first, second))
-        return self._shown(slerp(start, end, steps)[0], label)
+        return self._generate(slerp(start, end, steps)[0], label)
 
     def _latent(self, seed: int, truncation: float | None) -> Float[Tensor, "1 z"]:
         return truncated(self.module.latents(1, int(seed)), truncation)
 
-    def _shown(self, latents: Float[Tensor, "n z"], label: int | None) -> list[UInt8[np.ndarray, "h w c"]]:
+    def _generate(self, latents: Float[Tensor, "n z"], label: int | None) -> list[UInt8[np.ndarray, "h w c"]]:
         labels = self.module.labels(len(latents), label)
         images = self.module.decode(latents, labels=labels).cpu()
-        times = max(1, _SHOWN // images.shape[-1])
+        times = max(1, _MIN_WIDTH // images.shape[-1])
         large = images.repeat_interleave(times, -1).repeat_interleave(times, -2).mul(255).round().byte()
         colored = large.expand(-1, 3, -1, -1) if large.shape[1] == 1 else large
         return [*colored.permute(0, 2, 3, 1).numpy()]
 
 
 def app(module: AdversarialModule, title: str = "", num_directions: int = 5) -> Any:
-    """Returns a `gradio.Blocks`: seed, class, truncation, directions, and a walk between two seeds.
+    """Returns a `gradio.Blocks` app with controls for seed, class, truncation, directions and a walk between two seeds.
 
     Args:
-        module: a GAN that maps latents to images, such as `lit_gans.load(CHECKPOINT)`.
-        title: title of the page.
+        module: GAN that maps latents to images, such as `lit_gans.load(CHECKPOINT)`.
+        title: title of the page; empty uses the name of the class.
         num_directions: number of sliders for directions, see `lit_gans.latents.directions`.
 
     Raises:
-        RefusedInput: gradio is not installed.
+        RefusedInput: If gradio is not installed.
     """
     gradio = import_extra("gradio", "demo-app")
     explorer = Explorer(module, num_directions)
@@ -99,7 +99,7 @@ def app(module: AdversarialModule, title: str = "", num_directions: int = 5) -> 
         with gradio.Row():
             with gradio.Column():
                 seed = gradio.Number(0, label="Seed", precision=0)
-                again = gradio.Button("Next seed")
+                next_seed = gradio.Button("Next seed")
                 classes = [(f"class {number}", number) for number in range(module.num_classes)]
                 label = gradio.Dropdown(classes, value=0 if classes else None, label="Class", visible=bool(classes))
                 truncation = gradio.Slider(
@@ -107,20 +107,20 @@ def app(module: AdversarialModule, title: str = "", num_directions: int = 5) -> 
                     _NO_TRUNCATION,
                     _NO_TRUNCATION,
                     label="Truncation",
-                    info="Smaller: more typical images, less variety. At the right end: none.",
+                    info="A smaller value gives more typical and less diverse images. The maximum means no truncation.",
                 )
-                slider = partial(gradio.Slider, -_FARTHEST, _FARTHEST, 0, step=0.1)
+                slider = partial(gradio.Slider, -_MAX_AMOUNT, _MAX_AMOUNT, 0, step=0.1)
                 sliders = [slider(label=f"Direction {number + 1}") for number in range(len(explorer.directions))]
             picture = gradio.Image(label="Image", type="numpy")
         with gradio.Row():
             first, second = (gradio.Number(n, label=f"Seed {name}", precision=0) for n, name in ((0, "A"), (1, "B")))
-            go = gradio.Button("Walk from A to B")
+            start_walk = gradio.Button("Walk from A to B")
         gallery = gradio.Gallery(label="Walk", columns=9, type="numpy")
         inputs: list[Any] = [seed, truncation, label, *sliders]
         for control in inputs:
             control.change(image, inputs, picture)
-        again.click(lambda value: int(value) + 1, seed, seed)
-        go.click(walk, [first, second, truncation, label], gallery)
+        next_seed.click(lambda value: int(value) + 1, seed, seed)
+        start_walk.click(walk, [first, second, truncation, label], gallery)
         blocks.load(walk, [first, second, truncation, label], gallery, api_name="walk")
         blocks.load(image, inputs, picture, api_name="image")
     return blocks

@@ -1,4 +1,4 @@
-"""The real images that are closest to generated ones, which show whether a generator has memorized them."""
+"""Search for the real images that are nearest to generated images, which shows whether a generator has memorized."""
 
 from __future__ import annotations
 
@@ -9,41 +9,45 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.nn import functional
 
-_SIZE = 32  # pixels to which images are reduced: below it, details such as noise do not count
+_SIZE = 32  # size in pixels to which images are downscaled, so that small details such as noise do not count
 
 
 @torch.no_grad()
 def nearest_images(
     samples: Float[Tensor, "n c h w"], real: Iterator[UInt8[Tensor, "b c h w"]], num: int
 ) -> tuple[list[list[Tensor]], Float[Tensor, "n k"]]:
-    """Finds the real images with the smallest root mean square difference to each sample, at 32x32 pixels or less.
+    """Finds the real images with the smallest root mean square difference to each sample.
+
+    The images are compared at 32x32 pixels, or at their own size if they are smaller.
 
     Args:
         samples: generated images in [0, 1].
-        real: batches of all real images, of the same size.
-        num: number of real images for each sample.
+        real: batches of all real images, with the size of the samples.
+        num: number of nearest real images per sample.
 
     Returns:
-        The real images of each sample, the nearest first, and their distances; fewer than `num` if there are fewer.
+        The nearest real images of each sample, nearest first, and their distances. If there are fewer than `num` real
+        images, all of them are returned.
     """
-    ours = reduced(samples.cpu())
-    best = torch.empty(len(ours), 0)
-    images: list[list[Tensor]] = [[] for _ in ours]
+    vectors = reduced(samples.cpu())
+    smallest = torch.empty(len(vectors), 0)
+    nearest: list[list[Tensor]] = [[] for _ in vectors]
     for batch in real:
         batch = batch.cpu()
-        distances = torch.cdist(ours, reduced(batch.float() / 255)) / ours.shape[1] ** 0.5
-        together = torch.cat([best, distances], 1)
-        best, places = together.topk(min(num, together.shape[1]), dim=1, largest=False)
-        images = [
-            [own[place] if place < len(own) else batch[place - len(own)].clone() for place in row]
-            for own, row in zip(images, places.tolist(), strict=True)
+        distances = torch.cdist(vectors, reduced(batch.float() / 255)) / vectors.shape[1] ** 0.5
+        candidates = torch.cat([smallest, distances], 1)
+        smallest, indices = candidates.topk(min(num, candidates.shape[1]), dim=1, largest=False)
+        # an index counts the nearest images so far, and then the images of the batch
+        nearest = [
+            [old[index] if index < len(old) else batch[index - len(old)].clone() for index in row]
+            for old, row in zip(nearest, indices.tolist(), strict=True)
         ]
-    return images, best
+    return nearest, smallest
 
 
 def reduced(images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n pixels"]:
-    """Returns images at 32x32 pixels or less as vectors."""
+    """Returns images as vectors, downscaled to at most 32x32 pixels."""
     height, width = images.shape[-2:]
-    share = min(1.0, _SIZE / max(height, width))
-    size = (max(1, round(height * share)), max(1, round(width * share)))
+    scale = min(1.0, _SIZE / max(height, width))
+    size = (max(1, round(height * scale)), max(1, round(width * scale)))
     return functional.interpolate(images, size, mode="area").flatten(1)

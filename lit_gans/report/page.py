@@ -1,4 +1,4 @@
-"""One self-contained HTML page of a run: pictures over time, curves, samples, their nearest real images, settings."""
+"""Self-contained HTML page of a run: samples, sample grids over time, curves, nearest real images, and settings."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from torchvision.utils import make_grid, save_image
 from lit_gans.data.images import viewable
 from lit_gans.report.neighbors import nearest_images
 
-_SHOWN = 8  # pictures over time, and samples beside their nearest real images
-_WIDE = 20  # times the smallest value: wider ranges are drawn on a logarithmic axis
-_LARGE = 256  # pixels: smaller images are enlarged for the page, without smoothing
+_MAX_SHOWN = 8  # maximum number of sample grids over time, and of samples next to their nearest real images
+_WIDE = 20  # the axis is logarithmic if the largest value exceeds this factor times the smallest value
+_LARGE = 256  # images are enlarged to about half of this size in pixels, without smoothing
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture of the page.
+    """Image of the page with a caption.
 
     Args:
-        source: the PNG as a data URL.
-        caption: what it shows.
+        source: PNG file as a data URL.
+        caption: caption of the image; may be empty.
     """
 
     source: str
@@ -41,12 +41,12 @@ class Picture:
 
 @dataclass(frozen=True)
 class Run:
-    """What the folder of a run says, without its checkpoints.
+    """Contents of a run folder, without its checkpoints.
 
     Args:
-        folder: the folder.
-        config: its resolved configuration.
-        rows: rows of `metrics.csv`, with numbers by name.
+        folder: run folder.
+        config: resolved configuration of the run.
+        rows: rows of `metrics.csv`, with values by column name.
     """
 
     folder: Path
@@ -55,7 +55,7 @@ class Run:
 
     @classmethod
     def read(cls, folder: Path) -> Run:
-        """Reads a run's configuration and metrics."""
+        """Reads the configuration and the metrics of a run."""
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
         rows = []
         if (folder / "metrics.csv").is_file():
@@ -64,19 +64,19 @@ class Run:
         return cls(folder, config, rows)
 
     def curve(self, name: str) -> tuple[list[float], list[float]]:
-        """Returns the iterations and values of a column."""
-        found = [(row["step"], row[name]) for row in self.rows if name in row]
-        return [step for step, _ in found], [value for _, value in found]
+        """Returns the iterations and the values of a column."""
+        points = [(row["step"], row[name]) for row in self.rows if name in row]
+        return [step for step, _ in points], [value for _, value in points]
 
     def columns(self, prefix: str) -> list[str]:
-        """Returns the names of the columns that begin with a prefix, in their order."""
+        """Returns the names of the columns that begin with a prefix, in the order of the file."""
         return list(dict.fromkeys(name for row in self.rows for name in row if name.startswith(prefix)))
 
     def pictures(self, num: int) -> list[Path]:
-        """Returns grids of samples, spread evenly over the training, the first and the last among them."""
+        """Returns at most `num` sample grids, evenly spaced over the training, including the first and the last."""
         grids = sorted((self.folder / "samples").glob("[0-9]*.png"))
-        places = torch.linspace(0, len(grids) - 1, min(num, len(grids))).round().int().unique().tolist()
-        return [grids[index] for index in places]
+        indices = torch.linspace(0, len(grids) - 1, min(num, len(grids))).round().int().unique().tolist()
+        return [grids[index] for index in indices]
 
 
 def page(
@@ -90,21 +90,21 @@ def page(
     """Returns the page as HTML.
 
     Args:
-        run: the run.
+        run: run that the page describes.
         samples: generated images in [0, 1].
-        by_class: generated images in [0, 1], `num_classes` for each row; None without classes.
+        by_class: generated images in [0, 1], with one image per class in every row; None without classes.
         num_classes: number of classes.
-        real: batches of the real images, of which the nearest ones are shown; None leaves them out.
-        commands: commands that go on from here.
+        real: batches of all real images, among which the nearest images are searched; None leaves out this section.
+        commands: suggested commands for the run.
     """
-    over_time = [Picture(_url(path.read_bytes()), f"iteration {int(path.stem):,}") for path in run.pictures(_SHOWN)]
+    over_time = [Picture(_url(path.read_bytes()), f"iteration {int(path.stem):,}") for path in run.pictures(_MAX_SHOWN)]
     neighbors = None
     if real is not None:
-        own = samples[:_SHOWN]
-        found, distances = nearest_images(own, real, 3)
+        shown = samples[:_MAX_SHOWN]
+        images, distances = nearest_images(shown, real, 3)
         neighbors = [
             (_picture(sample, ""), [_picture(near.float() / 255, f"{far:.3f}") for near, far in zip(*row, strict=True)])
-            for sample, *row in zip(own, found, distances, strict=True)
+            for sample, *row in zip(shown, images, distances, strict=True)
         ]
     names = run.columns("metric/")
     scores = {name.removeprefix("metric/"): run.curve(name) for name in names if "_spread_" not in name}
@@ -127,7 +127,7 @@ def page(
 
 
 def _name(node: Any) -> str:
-    """Returns the name of a node's class; nothing for arguments of Lightning's CLI alone."""
+    """Returns the class name of a node, or an empty string if the Lightning CLI stored only the arguments."""
     path = node.get("_target_", node.get("class_path", "")) if isinstance(node, dict) else node
     return str(path).rpartition(".")[2]
 
@@ -149,15 +149,15 @@ def _grid(images: Tensor, columns: int) -> Picture:
 
 
 def _plot(curves: dict[str, tuple[list[float], list[float]]], title: str) -> str:
-    """Returns a plot as SVG, which has the sizes of the page."""
+    """Returns a plot as an SVG element, which scales with the page."""
     figure = Figure(figsize=(5, 2.8), layout="constrained")
     axes = figure.add_subplot()
     for name, (steps, values) in curves.items():
         axes.plot(steps, values, label=name, marker="." if len(steps) < 20 else "", linewidth=1.2)
     if len(curves) > 1:
         axes.legend(frameon=False)
-    drawn = [value for _, values in curves.values() for value in values]
-    if drawn and min(drawn) > 0 and max(drawn) > _WIDE * min(drawn):
+    all_values = [value for _, values in curves.values() for value in values]
+    if all_values and min(all_values) > 0 and max(all_values) > _WIDE * min(all_values):
         axes.set_yscale("log")
     axes.set_title(title, loc="left")
     axes.set_xlabel("iteration")

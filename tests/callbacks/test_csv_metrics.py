@@ -90,7 +90,7 @@ def test_damaged_lines_are_named_and_the_others_stay(tmp_path, caplog):
     assert losses(tmp_path) == {0: 0, 30: 30, 50: 50}
     (warning,) = caplog.messages
     # zeros have no end of a line
-    assert warning.endswith("metrics.csv is damaged: rows that cannot be read are left out, line 3, 5.")
+    assert warning.endswith("metrics.csv is damaged. Lines that cannot be read are left out: 3, 5.")
 
 
 @pytest.mark.parametrize("header", [b"", b"step,lo", b"step,l\xefss\r\n", b"step,l\0ss\r\n"])

@@ -89,7 +89,7 @@ def test_a_network_that_the_module_trains_against_is_no_judge(tiny_gan, random_i
     fit(module, random_images(), max_steps=1, callbacks=[metrics])
     assert metrics.protocol["trained_against"] == ["efficientnet_lite0"]
     module.trains_against = ("efficientnet_lite0", "digits")
-    with pytest.raises(RefusedInput, match="metrics=digits would judge DCGAN by a network that it is trained against"):
+    with pytest.raises(RefusedInput, match="metrics=digits uses a feature extractor that a loss of DCGAN also uses"):
         fit(module, random_images(), max_steps=1, callbacks=[metrics])
 
 
@@ -126,7 +126,7 @@ def test_values_carry_their_protocol_in_the_folder_and_in_checkpoints(tiny_gan, 
 def test_a_damaged_protocol_does_not_end_a_training(tiny_gan, random_images, fit, metrics, tmp_path, caplog):
     (tmp_path / "protocol.json").write_text("{")
     fit(tiny_gan(), random_images(), max_steps=1, callbacks=[EMA(), metrics])
-    assert "protocol.json is damaged and is written again" in caplog.text
+    assert "protocol.json is damaged. It is replaced by a file" in caplog.text
     assert {*json.loads((tmp_path / "protocol.json").read_text())} == {KEYS[0]}
 
 

@@ -73,7 +73,7 @@ LEFT_OUT = {"distance": None, "change": None, "twins": None}
 
 
 def test_looks_without_a_distance_tell_nothing_that_needs_one():
-    sentence = "no distance to the real images, since a batch has no two different ones"
+    sentence = "no distance to the real images, because the batch has no two different real images"
     assert verdict(looks(accuracy={"discriminator": 1.0}, **LEFT_OUT), PATIENCE) == ("learning", sentence)
     assert verdict(looks(3, **LEFT_OUT), PATIENCE) == ("learning", f"{sentence}, too early to say more")
     assert verdict(looks(copies=0.5, **LEFT_OUT), PATIENCE)[0] == "memorizing"
@@ -86,7 +86,7 @@ def test_looks_without_a_distance_do_not_hide_what_the_others_tell(kind):
     assert verdict(broken, PATIENCE)[0] == kind
     assert verdict([*looks(10, **LEFT_OUT), *then(0.02, 0.4)[10:]], PATIENCE)[0] == "stalled", "it was never closer"
     kind, why = verdict([replace(looks()[0], **LEFT_OUT), *looks()[1:]], PATIENCE)
-    assert (kind, why.split(", ")[1][:13]) == ("learning", "at first 0.02")
+    assert (kind, why.split(", ")[1][:14]) == ("learning", "initially 0.02")
 
 
 def then(before, after):
@@ -100,7 +100,7 @@ def then(before, after):
 def test_samples_that_leave_the_real_images_diverge():
     kind, why = verdict(then(0.02, 0.4), PATIENCE)
     assert kind == "diverging"
-    assert why.startswith("the distance to the real images is 0.40 and does not fall; it was 0.02 at best.")
+    assert why.startswith("the distance to the real images is 0.40 and does not fall; its minimum was 0.02.")
     assert verdict(then(0.02, 0.8)[:-7], PATIENCE)[0] == "learning", "for less than half of the patience"
     assert verdict(then(0.02, 0.29), PATIENCE)[0] == "learning", "not far"
     assert verdict(then(0.3, 0.61), PATIENCE)[0] == "diverging"

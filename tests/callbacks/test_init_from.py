@@ -20,8 +20,8 @@ def test_a_new_run_begins_with_the_trained_networks_and_nothing_else(tiny_gan, r
     torch.testing.assert_close(begins, expected, rtol=0, atol=0)
     assert trainer.global_step == 1
     for other, why in (
-        (tiny_gan(generator_width=8), r"only \d% of the generator fit the checkpoint"),
-        (tiny_gan("sngan", network="resnet"), r"fit the checkpoint \(of a DCGAN, this is a SNGAN\): choose the same"),
+        (tiny_gan(generator_width=8), r"the checkpoint fits only \d% of the generator"),
+        (tiny_gan("sngan", network="resnet"), r"0% of the generator \(of a DCGAN, this is a SNGAN\): choose the same"),
     ):
         with pytest.raises(RefusedInput, match=why):
             fit(other, random_images(), max_steps=1, callbacks=[InitFrom(path)])
@@ -47,7 +47,7 @@ def test_networks_of_another_size_begin_with_what_fits_and_say_so(tiny_gan, rand
 @pytest.mark.parametrize(
     ("before", "after", "missing", "freeze", "why"),
     [
-        (1, 3, False, 1, "comes from gray images and would see no color"),
+        (1, 3, False, 1, "was trained on gray images and cannot distinguish colors"),
         (1, 1, True, 1, "the checkpoint does not have in this size"),
         (3, 1, False, 1, None),
         (1, 1, True, 0, None),  # layers that a module freezes itself may be new

@@ -63,9 +63,9 @@ class Bands(RandomImages):
 @pytest.mark.parametrize(
     ("metrics", "name", "data", "sentence"),
     [
-        (callbacks.ModeMetrics(), "dcgan", random_images(), "needs data whose modes are known: data=ring"),
-        (callbacks.PairedMetrics(), "dcgan", None, "needs pairs: data=digit_edges"),
-        (callbacks.ReconstructionMetrics(), "pix2pix", random_images(), "it needs model=autoencoder_kl"),
+        (callbacks.ModeMetrics(), "dcgan", random_images(), "needs data with known modes: use data=ring"),
+        (callbacks.PairedMetrics(), "dcgan", None, "needs pairs: use data=digit_edges"),
+        (callbacks.ReconstructionMetrics(), "pix2pix", random_images(), "use model=autoencoder_kl"),
         (callbacks.GenerativeMetrics(DigitsExtractor()), "dcgan", None, "need a datamodule with image_size, .*Source"),
         (
             callbacks.GenerativeMetrics(DigitsExtractor()),

@@ -36,7 +36,7 @@ def test_the_cell_of_the_guide_run_twice_leaves_the_first_run_as_it_is(tmp_path)
     run_cell(folder, 3)
     before = contents(folder)
     with pytest.raises(
-        RefusedInput, match="has the checkpoints of another run, which this training would replace"
+        RefusedInput, match="has the checkpoints of another run, which this training would overwrite"
     ) as e:
         run_cell(folder, 2)
     assert contents(folder) == before

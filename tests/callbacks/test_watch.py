@@ -84,7 +84,7 @@ def lines(fit, caplog):
 
 def test_a_discriminator_that_wins_is_told_once_and_at_once(rigged, lines):
     (line,) = lines(rigged(), Shown(), 9)
-    assert line.startswith("health at iteration 4: discriminator wins: the discriminator has been right")
+    assert line.startswith("health at iteration 4: discriminator wins: the discriminator has classified more")
     assert lines.levels == ["WARNING"]
     assert {look.accuracy["discriminator"] for look in lines.looks} == {1.0}
 
@@ -101,7 +101,7 @@ def test_of_two_discriminators_the_one_that_is_right_is_named(rigged, lines):
     with torch.no_grad():
         module.discriminator_1.weight.neg_()
     (line,) = lines(module, Shown(), 5)
-    assert "the discriminator_2 has been right" in line
+    assert "the discriminator_2 has classified more" in line
 
 
 def test_a_critic_has_no_accuracy(rigged, lines):
@@ -127,7 +127,7 @@ def test_samples_that_look_like_each_other_have_collapsed(rigged, lines):
     module, data = rigged(), Shown(32)
     module.generate = Moves(module, data, slice(20))
     (line,) = lines(module, data, 5)
-    assert line.startswith("health at iteration 4: collapsing: 31% of the samples look like another one: ")
+    assert line.startswith("health at iteration 4: collapsing: 31% of the samples look like another sample: ")
     assert [look.twins for look in lines.looks] == [20 / 64] * 5
 
 
@@ -182,8 +182,8 @@ def test_translations_vary_as_much_as_their_inputs(tiny_gan, random_images, line
 @pytest.mark.parametrize("name", ["pix2pix", "dcgan"])
 def test_a_batch_of_one_image_has_no_distances_and_a_line_says_so_once(tiny_gan, random_images, lines, name):
     (first, *others) = lines(tiny_gan(name), random_images(batch_size=1), 6, minutes=1e-9)
-    assert first.startswith("health at iteration 1: its batch has no two different images, so that distances between")
-    sentence = "learning: no distance to the real images, since a batch has no two different ones"
+    assert first.startswith("health at iteration 1: the batch has no two different images, so distances between")
+    sentence = "learning: no distance to the real images, because the batch has no two different real images"
     early = [f"health at iteration {step}: {sentence}, too early to say more" for step in (1, 2, 3)]
     assert others == [*early, *(f"health at iteration {step}: {sentence}" for step in (4, 5, 6))]
     assert lines.levels == ["INFO"] * 7

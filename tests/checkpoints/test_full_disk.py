@@ -15,7 +15,7 @@ from PIL import Image
 from lit_gans.callbacks import Checkpoint, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.checkpoints.format import read_checkpoint
-from lit_gans.cli.train import _failures_said, _resolved
+from lit_gans.cli.train import _failures_printed, _resolved
 from lit_gans.common.errors import FailedWrite, RefusedInput
 from lit_gans.data.sources.folder import Folder
 
@@ -184,12 +184,10 @@ def test_a_deleted_folder_gets_the_last_checkpoint_once_more_and_ends_the_traini
 
 
 def test_on_the_command_line_it_is_a_sentence(capsys):
-    with _failures_said():
+    with _failures_printed():
         raise FailedWrite("last.ckpt cannot be written: No space left on device.")
-    assert (
-        capsys.readouterr().err
-        == "lit-gans: last.ckpt cannot be written: No space left on device. resume=auto goes on from there.\n"
-    )
+    problem = "last.ckpt cannot be written: No space left on device."
+    assert capsys.readouterr().err == f"lit-gans: {problem} resume=auto continues from the last checkpoint.\n"
 
 
 def test_so_is_a_disk_without_room_for_the_configuration_of_further_processes():

@@ -30,7 +30,7 @@ def test_small_batches_come_first_and_what_there_is_no_time_for_is_listed(ran, t
     result = json.loads((tmp_path / "a.json").read_text())
     order = ["gan bf16 4", "dcgan bf16 4", "gan bf16 8", "dcgan bf16 8"]
     assert result["not_run"] == [*order, *(name.replace("bf16", "compile") for name in order)]
-    assert "- not run, for want of time: gan bf16 4" in (tmp_path / "a.md").read_text()
+    assert "- not run, no time left: gan bf16 4" in (tmp_path / "a.md").read_text()
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ def test_truncated_latents_are_measured_and_said(checkpoint, random_images, tmp_
     assert (direct["protocol"]["truncation"], plain["protocol"]["truncation"]) == (0.5, None)
     assert differences(direct["protocol"], plain["protocol"]) == ([], ["truncation: 0.5 and None"])
     assert direct["metric/fid_digits"] != plain["metric/fid_digits"]
-    with pytest.raises(RefusedInput, match="truncation= and direction= are those of a checkpoint"):
+    with pytest.raises(RefusedInput, match="truncation= and direction= apply to a checkpoint only"):
         evaluate(fake=folder, truncation=0.5, **settings)
 
 
@@ -136,7 +136,7 @@ def test_a_generator_with_classes_is_measured_inside_them(tiny_gan, random_image
 
 def test_folders_of_several_sizes_are_refused_until_a_size_is_given(tmp_path):
     real, fake = write(tmp_path / "real", pictures(30, 0)), write(tmp_path / "fake", pictures(30, 1, size=20))
-    with pytest.raises(RefusedInput, match="generated images are 20x20, real images 16x16"):
+    with pytest.raises(RefusedInput, match="generated images are 20x20, real images are 16x16"):
         evaluate(fake=fake, real=real, metrics=metrics(), device="cpu")
     record = evaluate(fake=fake, real=real, metrics=metrics(), image_size=16, device="cpu")
     assert record["protocol"]["resize"].startswith("pictures to 16x16")
@@ -150,8 +150,8 @@ def test_refusals(tmp_path, checkpoint):
     only_kid = GenerativeMetrics(DigitsExtractor(), scores={"kid": KernelInceptionDistance(subset_size=20)})
     for arguments, sentence in [
         ({}, "checkpoint=PATH or fake=FOLDER"),
-        ({"fake": real, "checkpoint": checkpoint[1]}, "one of them"),
-        ({"fake": real, "real": real}, "nothing says the metrics"),
+        ({"fake": real, "checkpoint": checkpoint[1]}, "either checkpoint=PATH or fake=FOLDER"),
+        ({"fake": real, "real": real}, "metrics= is not set"),
         ({"fake": real, "real": real, "metrics": only_kid}, "no score can be measured: kid: 12 images are too few"),
     ]:
         with pytest.raises(RefusedInput, match=sentence):
@@ -170,7 +170,7 @@ def test_a_checkpoint_s_configuration_calls_no_class_that_is_not_registered(chec
     ]:
         content["lit_gans"]["config"] = {"metrics": hostile}
         torch.save(content, tmp_path / "hostile.ckpt")
-        with pytest.raises(RefusedInput, match=r"metrics name the class subprocess\.Popen, which is not registered"):
+        with pytest.raises(RefusedInput, match=r"metrics use the class subprocess\.Popen, which is not registered"):
             evaluate(checkpoint=str(tmp_path / "hostile.ckpt"), device="cpu")
     assert not touched.exists()
 
@@ -207,7 +207,7 @@ def test_a_judge_that_the_generator_was_trained_against_is_said(checkpoint, rand
     assert "trained against" not in caplog.text
     monkeypatch.setattr(DCGAN, "trains_against", ("digits",))
     assert evaluate(**settings)["protocol"]["trained_against"] == ["digits"]
-    assert "digits judges a generator that was trained against it" in caplog.text
+    assert "the feature extractor digits was part of the generator's loss" in caplog.text
 
 
 # ---- the command line: extractors and scores by their keys
@@ -301,7 +301,7 @@ def test_a_judge_that_a_generator_was_trained_against_is_refused(measured, files
     other["protocol"]["trained_against"] = ["efficientnet_lite0"]
     compare(*files(other))
     other["protocol"]["trained_against"] = ["efficientnet_lite0", "digits"]
-    with pytest.raises(RefusedInput, match=r"b\.json is no comparison: digits judges a generator that was trained"):
+    with pytest.raises(RefusedInput, match=r"b\.json cannot be compared: the feature extractor digits was part of"):
         compare(*files(other))
 
 
@@ -328,7 +328,7 @@ def test_refuses_what_does_not_compare_and_says_why(measured, files, field, valu
 
 
 def test_two_files_are_compared(refused):
-    assert "two files of lit-gans evaluate, not 1" in refused("compare", "a.json")
+    assert "needs two files of lit-gans evaluate, A.json B.json, and got 1" in refused("compare", "a.json")
 
 
 SCORE = """

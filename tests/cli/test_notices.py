@@ -28,7 +28,7 @@ def test_networks_that_are_large_for_a_cpu_are_said_with_the_experiment_for_one(
     (said,) = slow_networks(module)
     num = sum(parameter.numel() for parameter in module.parameters())
     assert said.startswith(f"R3GAN has {num:,} parameters, and on a CPU")
-    assert said.endswith("experiment=r3gan_digits has networks made for a CPU")
+    assert said.endswith("experiment=r3gan_digits has networks sized for a CPU")
 
     class Own(DCGAN):
         pass
@@ -57,7 +57,7 @@ def folder(tmp_path):
 def test_classes_of_a_folder_that_are_not_used_are_said(tiny_gan, folder, random_images):
     data = folder("cats/1.png", "dogs/1.png")
     (said,) = unused_classes(tiny_gan(), data)
-    assert said.endswith("has 2 classes, its subfolders, which are not used: model.num_classes=2 trains with them")
+    assert said.endswith("has subfolders for 2 classes, which are not used: model.num_classes=2 trains with them")
     assert unused_classes(tiny_gan("pix2pix"), data)[0].endswith("which are not used")
     assert unused_classes(tiny_gan(num_classes=2), data) == []
     assert unused_classes(tiny_gan(), random_images()) == [], "of data that come with classes"
@@ -68,7 +68,7 @@ def test_a_classifier_of_digits_that_judges_other_images_is_said(folder):
     trainer = create_autospec(Trainer, instance=True)
     trainer.callbacks, trainer.datamodule = [GenerativeMetrics(DigitsExtractor())], folder("flat.png")
     (said,) = unsuitable_metrics(trainer)
-    assert said.endswith("for other images, metrics=efficientnet_lite0 says more")
+    assert said.endswith("metrics=efficientnet_lite0 suits these images better")
     for trainer.datamodule in (Digits(), Ring()):
         assert unsuitable_metrics(trainer) == []
     trainer.callbacks, trainer.datamodule = [], folder("flat.png")

@@ -77,6 +77,6 @@ def test_a_stopped_run_says_of_which_iteration_sample_takes_weights(tiny_gan, ra
         trainer = fit(tiny_gan(), random_images(), max_steps=3, callbacks=callbacks, **arguments)
         report(trainer)
         printed = capsys.readouterr().out
-        assert f"sample checkpoint={folder} takes {name}.ckpt, iteration {step}" in printed
+        assert f"sample checkpoint={folder} uses {name}.ckpt, iteration {step}" in printed
         assert find_checkpoint(folder).name == f"{name}.ckpt"
         assert "last.ckpt (iteration 2)" in printed

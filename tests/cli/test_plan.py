@@ -45,8 +45,8 @@ def speeds(monkeypatch, request):
 def test_a_plan_is_an_experiment_for_the_pictures_and_the_time(ran, photos, speeds):
     out = ran("plan", photos, "minutes=20", "metrics=none")
     lines = out.splitlines()
-    assert lines[0] == "40 color pictures of 60x40 pixels (width x height), cpu"
-    assert "few pictures" in lines[1]
+    assert lines[0] == "40 color images of 60x40 pixels (width x height), cpu"
+    assert "fewer than 500 images" in lines[1]
     assert [line.split()[0] for line in lines[2:7]] == ["images", "networks", "learning", "duration", "evaluation"]
     assert "32 high and 48 wide" in lines[2]
     assert speeds == [(32, 48, 32)], "pictures of 40 pixels are not enlarged to 64"
@@ -84,7 +84,7 @@ def test_a_folder_of_any_name_is_planned_and_an_iteration_takes_all_its_microbat
 def test_another_gan_keeps_its_settings_and_pictures_that_cannot_be_read_are_said(ran, photos, speeds):
     Path("photos/broken.png").write_bytes(b"no picture")
     out = ran("plan", photos, "metrics=none", "model=r3gan", "minutes=1")
-    assert "1 of 41 pictures that were opened cannot be read: data.on_error=skip leaves such ones out" in out
+    assert "1 of 41 images that were opened cannot be read: data.on_error=skip skips such images" in out
     written = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())
     assert written["defaults"][0] == "r3gan_digits"
     assert written["model"]["r1_gamma"]["start"] == pytest.approx(2 * (32 * 48 / 64**2) ** 1.56, rel=0.05)
@@ -96,7 +96,7 @@ def test_training_begins_with_a_plan(train, photos, first, monkeypatch):
     monkeypatch.setattr(planning, "_TRIAL", 0.05)
     small = ["data.image_size=16", "model.generator_width=4", "model.discriminator_width=4", "metrics=none"]
     assert train(*first, photos, "minutes=0.005", *small) == 0, train.err
-    assert re.search(r"too short to learn shapes at this size: minutes=[1-9]", train.out)
+    assert re.search(r"too short to learn shapes at this size: use minutes=[1-9]", train.out)
     assert "evaluation none, as given" in train.out
     folder = next(Path("outputs").glob("plan_photos*/version_0"))
     config = yaml.safe_load((folder / "config.yaml").read_text())
@@ -140,10 +140,10 @@ def test_no_gan_is_judged_by_the_network_that_it_trains_against(ran, photos, spe
 
 def test_several_runs_or_processes_need_one_plan_before(train, photos, monkeypatch):
     assert train("-m", "experiment=photos", photos, "seed=0,1") == 2
-    assert "choose once with `lit-gans plan data.root=photos`" in train.err
+    assert "run `lit-gans plan data.root=photos` once" in train.err
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert train("data=folder", photos) == 2
-    assert "data=folder without model= and experiment= chooses settings for one run of one process" in train.err
+    assert "data=folder without model= and experiment= chooses settings for one run on a single process" in train.err
 
 
 @pytest.mark.runs
@@ -184,7 +184,7 @@ def test_a_plan_takes_size_network_and_widths_of_the_run_that_it_begins_with(ran
     out = ran("plan", photos, "minutes=0.01", "metrics=none", "init_from=earlier")
     assert speeds == [(16, 16, 6)]
     assert "begins     with earlier: dcgan, 16x16, width 6" in out
-    assert "init_from= a run on similar ones" not in out, "it begins with one"
+    assert "init_from= with a run on similar images" not in out, "it begins with one"
     written = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())
     assert written["data"]["image_size"] == 16
     taken = ("generator_width", "discriminator_width", "latent_dim", "dense_stem")

@@ -53,7 +53,7 @@ def test_a_refused_resume_leaves_the_run_as_it_was(train, finished, other, sente
 
 def test_a_run_with_all_of_its_iterations_is_not_trained_and_says_so(train, finished):
     assert train(*TINY, "logger=default", "trainer.max_steps=2", "resume=auto") == 0
-    assert f"Nothing was trained: {RUN}/checkpoints/last.ckpt is at iteration 2, trainer.max_steps=2" in train.out
+    assert f"Nothing was trained: {RUN}/checkpoints/last.ckpt is at iteration 2, and trainer.max_steps=2" in train.out
     assert contents() == finished
 
 
@@ -136,7 +136,7 @@ def test_a_run_at_an_address_is_not_replaced_and_no_copy_stays_of_a_refused_one(
     assert train(*line, "trainer.max_steps=1") == 0
     for other in ("resume=none", f"resume={RUN}/checkpoints/last.ckpt"):
         assert train(*line, "trainer.max_steps=2", other) == 2
-        assert f"hydra.run.dir={address} has a run: resume=auto continues it" in train.err
+        assert f"hydra.run.dir={address} already has a run: use resume=auto to continue it" in train.err
     assert read_checkpoint(address)["global_step"] == 1
     assert train(*line, "trainer.max_steps=2", "resume=auto", "model.latent_dim=7") == 2
     assert [*RUN.parent.iterdir()] == [RUN], "which the next resume=auto would take"

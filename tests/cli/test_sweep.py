@@ -192,10 +192,10 @@ def test_a_sweeper_gets_the_value_of_the_best_checkpoint_and_goes_on_after_a_job
 def test_a_sweeper_without_a_score_or_in_the_wrong_direction_ends_before_the_first_iteration(train, optuna):
     arguments, trained = optuna
     assert train(*arguments) == 2
-    assert "hydra/sweeper optimizes a score, and this training has none" in train.err
+    assert "hydra/sweeper optimizes a score, but this training has none" in train.err
     assert train(*arguments, *OWN) == 2
     assert (
-        "hydra/sweeper looks for the min of own, whose max is best: choose hydra.sweeper.direction=maximize"
+        "hydra/sweeper searches for the min of own, but its max is best: use hydra.sweeper.direction=maximize"
         in train.err
     )
     assert not trained

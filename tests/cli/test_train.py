@@ -104,7 +104,7 @@ def test_ranks_of_different_configurations_are_refused(tmp_path):
     arguments = ["train", *TINY, *TWO, "data.batch_size=20"]
     codes, printed, _ = launch("tests.cli.test_train.train_with_its_rank", tmp_path, arguments=arguments, cwd=tmp_path)
     assert all(codes)
-    assert "rank 1 has model.latent_dim=6 where rank 0 has 5" in "".join(printed)
+    assert "rank 1 has model.latent_dim=6, but rank 0 has 5" in "".join(printed)
     assert not list(tmp_path.glob("outputs/dcgan_digits/version_0/checkpoints/*"))
 
 

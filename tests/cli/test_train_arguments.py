@@ -55,7 +55,7 @@ def test_the_path_of_an_experiment_becomes_its_name_and_a_folder(tmp_path):
     assert found == ["model.compile=true", "experiment=fast", searched]
     assert experiment_file(["experiment=dcgan_digits"]) == ["experiment=dcgan_digits"]
     file.with_name("gan_digits.yaml").touch()
-    with pytest.raises(RefusedInput, match="there is an experiment=gan_digits of lit_gans; rename the file"):
+    with pytest.raises(RefusedInput, match="lit_gans already has experiment=gan_digits; rename the file"):
         experiment_file([f"experiment={file.parent}/gan_digits.yaml"])
     with pytest.raises(RefusedInput, match="in a folder named experiment"):
         experiment_file([f"experiment={tmp_path}/none.yaml"])

@@ -33,7 +33,7 @@ def test_the_largest_batch_without_a_loss_and_what_is_clearly_faster_are_chosen(
     assert search.found == {"data.batch_size": 512, "trainer.precision": "bf16-mixed"}
     said = capsys.readouterr().out
     assert "1024: out of memory at 1024" in said
-    assert "trainer.max_steps counts iterations: as many see 8 times as many images" in said
+    assert "trainer.max_steps counts iterations: the same number now uses 8 times as many images" in said
     assert "precision  bf16-mixed: 2.00 to 2.00 times as fast, chosen" in said
     assert "compile    True: 1.02 to 1.02 times as fast, not chosen" in said
     assert "placement  memory: does not work here: no memory here." in said
@@ -51,8 +51,8 @@ def test_trials_that_would_take_longer_than_the_time_left_are_not_begun(monkeypa
     Search(CONFIG, 60.0, slow).run()
     assert clock[0] == 5 + 9 + 4 * 9, "two batches in a third of the time, one comparison of two rounds"
     said = capsys.readouterr().out
-    assert "128: 64 images/s); 256: the time for it is over" in said
-    assert "channels_last False: not tried, which takes 36 s, and 10 s are left" in said
+    assert "128: 64 images/s); 256: not tried, because the time is over" in said
+    assert "channels_last False: not tried, since it takes 36 s and only 10 s are left" in said
     assert "compile    True: not tried" in said
 
 

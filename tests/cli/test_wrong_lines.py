@@ -39,7 +39,7 @@ train TINY model=dcgam | Could not find 'model/dcgam'; did you mean 'dcgan'?
 train TINY model.n_critc=3 | lit-gans: Could not override 'model.n_critc'; did you mean 'model.n_critic'?
 train experiment=dcgan_digits batch_size=32 | did you mean 'data.batch_size' or 'metrics.batch_size'?
 train TINY --max_steps 10 | unrecognized arguments: --max_steps: settings are given as key=value; did you mean 'tr
-train experiment=experiment/swept.yaml | hydra.mode=MULTIRUN in a file begins no sweep: add -m to the command line
+train experiment=experiment/swept.yaml | hydra.mode=MULTIRUN in a file starts no sweep: add -m to the command line
 train TINY +model.n_critc=1 | model.n_critc: DCGAN has no such argument; did you mean 'n_critic'?
 train TINY +model.generator_optimizer.momentum=0.9 | has no effect: Adam has no such argument; valid names:
 train TINY model.n_critic=abc | Parser key "model.n_critic": Expected a <class 'int'>. Got value: abc
@@ -52,12 +52,12 @@ train TINY trainer.devices=1000 | cores: use at most trainer.devices=
 train TINY trainer.accelerator=cuda | `CUDAAccelerator` can not run on your system
 train TINY trainer.gradient_clip_val=1 | use model.clip_gradients=1
 train TINY trainer.logger=true | trainer.logger cannot be set: use logger=NAME, or logger=none.
-train TINY trainer.num_nodes=2 | trainer.num_nodes=2: nothing says where the other nodes are
+train TINY trainer.num_nodes=2 | trainer.num_nodes=2: the address of the first node is not set
 train TINY precision=fp16 | AMP with fp16 is not supported on CPU
 train TINY model._target_=lit_gans.data.sources.digits.Digits | expected a class derived from AdversarialModule.
 train TINY +callbacks.mine._target_=nothing.Nothing | callbacks.mine: nothing.Nothing cannot be imported
 train TINY resume=nowhere.ckpt | resume=nowhere.ckpt: there is no such checkpoint
-train TINY init_from=run resume=run | resume=run continues a run and init_from=run begins a new one
+train TINY init_from=run resume=run | resume=run continues a run, but init_from=run starts a new run
 train TINY trainer.default_root_dir=memory://bucket/run | memory://bucket/run: expected a local folder
 train TINY hydra.run.dir=text.txt/run | hydra.run.dir=text.txt/run: the folder cannot be created
 sample | Missing mandatory value: checkpoint
@@ -69,12 +69,12 @@ demo | Missing mandatory value: checkpoint
 report run=empty | run=empty: there is no config.yaml in it
 export checkpoint=run format=torch | Parser key "format": Expected a typing.Literal['safetensors', 'onnx']
 describe model=dcgan data.image_size=41 | image_size=41: the dcgan networks double a map
-evaluate checkpoint=run metrics.num_samples=9 | 'metrics.num_samples'; it is a key of an option: give metrics=NAME too
+evaluate checkpoint=run metrics.num_samples=9 | 'metrics.num_samples'; it is a key of an option: also set metrics=NAME
 evaluate checkpoint=run metrics=digits output=empty | output=empty is a folder
 bench gans=[dcgna] | did you mean 'dcgan'?
 compare list.json nowhere.json | list.json is not an evaluation
-pack data=digits | Digits generates its images, there is nothing to pack.
-plan | data.root is required: the folder of the pictures
+pack data=digits | Digits generates its images, so there is nothing to pack.
+plan | data.root is required: set it to the folder of the images
 plan data.root=empty minutes=-1 | minutes=-1.0 must be greater than 0
 plan data.root=empty | empty contains no images
 plan data.root=empty output=plan.yaml | an experiment is a YAML file in a folder named experiment

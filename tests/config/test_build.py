@@ -124,7 +124,7 @@ def test_a_schedule_of_the_command_line_replaces_that_of_every_experiment():
 )
 def test_a_choice_that_another_value_undoes_is_refused(choice, value):
     place = choice.partition("@")[2].partition("=")[0]
-    with pytest.raises(RefusedInput, match=f"{choice} has no effect, since another value sets the class of {place}"):
+    with pytest.raises(RefusedInput, match=f"{choice} has no effect, because another value sets the class of {place}"):
         compose("metrics=digits", choice, value)
 
 

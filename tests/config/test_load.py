@@ -43,7 +43,7 @@ def test_missing_damaged_and_foreign_files_are_refused(path, tmp_path):
     with pytest.raises(RefusedInput, match=r"other\.ckpt cannot be read as a checkpoint: it was not"):
         load(other)
     torch.save({"state_dict": {}}, other)
-    with pytest.raises(RefusedInput, match=r"was not made by lit_gans: it does not say its class"):
+    with pytest.raises(RefusedInput, match=r"was not saved by lit_gans: it does not contain the path of its class"):
         load(other)
 
 
@@ -52,7 +52,7 @@ def test_nothing_in_a_checkpoint_is_imported(path, tmp_path):
     checkpoint["lit_gans"]["class_path"] = "this.module"
     torch.save(checkpoint, tmp_path / "other.ckpt")
     with pytest.raises(
-        RefusedInput, match=r"made by this\.module, .* nor a registered GAN \(.*d2gan, .*LIT_GANS_IMPORT"
+        RefusedInput, match=r"contains a module of this\.module, .* nor a registered GAN \(.*d2gan, .*LIT_GANS_IMPORT"
     ):
         load(tmp_path / "other.ckpt")
     assert "this" not in sys.modules

@@ -70,7 +70,7 @@ def test_a_gan_and_a_source_from_outside_are_one_python_file_each(mine, ran, ref
 
 def test_a_model_that_is_a_file_here_needs_the_variable(mine, monkeypatch):
     monkeypatch.delenv("LIT_GANS_IMPORT")
-    with pytest.raises(RefusedInput, match=r"Could not find 'model/lsgan'; LIT_GANS_IMPORT=lsgan before the command"):
+    with pytest.raises(RefusedInput, match=r"not find 'model/lsgan'; set LIT_GANS_IMPORT=lsgan before the command"):
         compose("model=lsgan")
 
 

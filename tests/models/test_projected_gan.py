@@ -107,7 +107,8 @@ def test_the_defaults_are_the_paper_s():
 
 def test_its_own_network_is_no_judge(module, random_images, fit):
     metrics = GenerativeMetrics(EfficientnetLite0(), num_samples=4)
-    with pytest.raises(RefusedInput, match="metrics=efficientnet_lite0 would judge ProjectedGAN"):
+    message = "metrics=efficientnet_lite0 uses a feature extractor that a loss of ProjectedGAN also uses"
+    with pytest.raises(RefusedInput, match=message):
         fit(module(), random_images(), max_steps=1, callbacks=[metrics])
 
 
