@@ -1,0 +1,79 @@
+"""`torchrun --nproc_per_node 2 -m lit_gans.check [--steps 20] [-m] SCRIPT ARGUMENTS`: see `lit_gans.check`.
+
+The exit code is 1 if the ranks do not train one model. Ranks that step different optimizers wait for each other in the
+script; rank 0 then says so, and ends the run after `--patience` seconds in which no optimizer has stepped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+import threading
+import time
+from pathlib import Path
+
+from lit_gans.check.board import board, events_of
+from lit_gans.check.findings import RankRecords, in_order
+from lit_gans.check.session import check_ranks
+
+
+class _Watchdog(threading.Thread):
+    """Ends a run whose ranks step different optimizers, and thus wait for each other.
+
+    Args:
+        name: name of the check.
+        patience: time without a step after which the run is ended, in seconds.
+    """
+
+    def __init__(self, name: str, patience: float) -> None:
+        super().__init__(daemon=True)
+        self.check, self.patience, self.ended = name, patience, threading.Event()
+
+    def run(self) -> None:
+        shared = board(self.check)
+        if shared is None or shared.rank > 0:
+            return
+        before, since = 0, time.monotonic()
+        while not self.ended.wait(min(2.0, self.patience)):
+            events = [[*events_of(shared, rank)] for rank in range(shared.world_size)]
+            total = sum(map(len, events))
+            if total > before:
+                before, since = total, time.monotonic()
+            differences = [*in_order([RankRecords(events=names) for names in events])]
+            if differences and time.monotonic() - since > self.patience:
+                print(
+                    f"lit_gans.check: {differences[0]}\nlit_gans.check: the ranks wait for each other: ended.",
+                    flush=True,
+                )
+                os._exit(1)
+
+
+def main(script: str, arguments: list[str], as_module: bool, steps: int, patience: float) -> int:
+    """Runs a script in a check, prints on rank 0 what was found, and returns the exit code: 1 for faults."""
+    sys.argv = [script, *arguments]
+    sys.path[0] = "" if as_module else str(Path(script).resolve().parent)
+    check = check_ranks(steps, patience)
+    watchdog = _Watchdog(check.name, patience)
+    watchdog.start()
+    try:
+        with check:
+            (runpy.run_module if as_module else runpy.run_path)(script, run_name="__main__")
+    finally:
+        watchdog.ended.set()
+        if check.board is None or check.board.rank == 0:
+            print(check.report(), flush=True)
+    return 1 if check.faults else 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        "lit_gans.check", description="Checks whether the ranks of a script train one model."
+    )
+    parser.add_argument("--steps", type=int, default=20, help="steps of each optimizer that are watched")
+    parser.add_argument("--patience", type=float, default=60.0, help="seconds to wait for ranks that do not go on")
+    parser.add_argument("-m", dest="as_module", action="store_true", help="SCRIPT is the name of a module")
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    sys.exit(main(**vars(parser.parse_args())))

@@ -1,0 +1,116 @@
+"""Where ranks publish their records: a store of torch.distributed, in which no rank waits for another one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+from torch.distributed import PrefixStore, Store, TCPStore
+from torch.distributed import is_initialized as group_is_initialized
+
+from lit_gans.check.findings import RankRecords
+from lit_gans.check.records import Call, End, State, loaded_step
+
+_WAIT = timedelta(seconds=30)
+
+
+class Board:
+    """The records of all ranks.
+
+    Args:
+        store: store that all ranks share.
+        rank, world_size: rank of this process and number of processes.
+        name: name of the check.
+    """
+
+    def __init__(self, store: Store, rank: int, world_size: int, name: str) -> None:
+        self.store, self.rank, self.world_size = PrefixStore(f"lit_gans/{name}", store), rank, world_size
+
+    def publish(self, name: str, record: bytes) -> None:
+        """Publishes a record of this rank."""
+        self.store.set(f"{self.rank}/{name}", record)  # type: ignore[arg-type]  # bytes are documented
+
+    def read(self, rank: int, name: str) -> bytes | None:
+        """Returns a record of a rank, or None if it has not published it."""
+        key = f"{rank}/{name}"
+        return self.store.get(key) if self.store.check([key]) else None
+
+    def wait(self, rank: int, name: str, seconds: float) -> bool:
+        """Waits for a record of a rank, and returns whether it came."""
+        try:
+            self.store.wait([f"{rank}/{name}"], timedelta(seconds=seconds))
+        except Exception:  # torch has no error of its own for the end of this wait
+            return False
+        return True
+
+
+def board(name: str) -> Board | None:
+    """Returns the board of a check, by its name, or None on a single process, and before the ranks know each other.
+
+    The store is that of torchrun, or of the process group that the script has begun.
+    """
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and world_size > 1:
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=_WAIT)
+        return Board(store, int(os.environ["RANK"]), world_size, name)
+    if not group_is_initialized():
+        return None
+    from torch import distributed
+
+    if distributed.get_world_size() == 1:
+        return None
+    default = distributed.distributed_c10d._get_default_store()
+    return Board(default, distributed.get_rank(), distributed.get_world_size(), name)
+
+
+def events_of(shared: Board, rank: int) -> Iterator[str]:
+    """Yields the optimizers that a rank has stepped, in their order, as far as it has published them."""
+    for number in count():
+        name = shared.read(rank, f"event/{number}")
+        if name is None:
+            return
+        yield name.decode()
+
+
+def collected(
+    shared: Board, steps: int, states: Sequence[str], calls: Mapping[str, int], patience: float
+) -> list[RankRecords]:
+    """Returns the records of all ranks.
+
+    Args:
+        shared: the board.
+        steps: number of watched steps.
+        states: names of the states that this rank has published.
+        calls: number of inputs of each network that this rank has published.
+        patience: maximum time to wait for the end of each rank, in seconds.
+    """
+    ranks = []
+    for rank in range(shared.world_size):
+        records = RankRecords(events=[*events_of(shared, rank)])
+        if shared.wait(rank, "end", patience):
+            records.end = End(**_loaded(shared.read(rank, "end")))
+            records.events = [*events_of(shared, rank)]
+        for name in dict.fromkeys(records.events):
+            texts = (shared.read(rank, f"step/{name}/{number}") for number in range(1, steps + 1))
+            records.steps[name] = [loaded_step(text) for text in texts if text is not None]
+        for name, number in calls.items():
+            found = (shared.read(rank, f"call/{name}/{index}") for index in range(number))
+            records.calls[name] = [Call(**_loaded(text)) for text in found if text is not None]
+        ranks.append(records)
+    for name in reversed(states):
+        published = [shared.read(rank, name) for rank in range(shared.world_size)]
+        if None not in published:
+            for records, text in zip(ranks, published, strict=True):
+                records.state = State(**_loaded(text))
+            break
+    return ranks
+
+
+def _loaded(text: bytes | None) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(text or b"{}")
+    return values

@@ -1,0 +1,374 @@
+"""Compares the records of all ranks: functions of plain numbers, each of which names what it measures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from lit_gans.check.records import Call, End, State, Step, Weight
+
+SAME = 1e-6  # relative difference of projections that are equal but for the order of a sum
+_SHARED = 0.05  # share of rows that ranks have in common; padding of a last batch stays below
+
+
+@dataclass
+class RankRecords:
+    """What a rank has published.
+
+    Attributes:
+        steps: recorded steps of each optimizer.
+        calls: recorded inputs of each network.
+        events: optimizers in the order in which they stepped while they were watched.
+        state: its networks after the last steps at which all ranks have published them.
+        end: the end of its script; None if it has not ended.
+    """
+
+    steps: dict[str, list[Step]] = field(default_factory=dict)
+    calls: dict[str, list[Call]] = field(default_factory=dict)
+    events: list[str] = field(default_factory=list)
+    state: State = field(default_factory=State)
+    end: End | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that ranks do otherwise than a single process would.
+
+    Attributes:
+        kind: name of the kind, for programs.
+        where: optimizer, network or buffer.
+        what: what was measured.
+        remedy: what to change; empty for a note.
+        line: file and line of the script, where there is one.
+    """
+
+    kind: str
+    where: str
+    what: str
+    remedy: str = ""
+    line: str = ""
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the ranks do not train the model that a single process would train."""
+        return bool(self.remedy)
+
+    def __str__(self) -> str:
+        at = f" ({self.line})" if self.line else ""
+        return (
+            f"{'FAULT' if self.is_fault else 'note'} {self.kind}: {self.where}: {self.what}{at}. {self.remedy}".strip()
+        )
+
+
+def compare(ranks: Sequence[RankRecords]) -> list[Finding]:
+    """Returns what the records of all ranks show, faults first; the first step at which each is seen."""
+    found: dict[tuple[str, str], Finding] = {}
+    counts = [*in_order(ranks), *_of_counts(ranks)]
+    uneven = {finding.where for finding in counts if finding.is_fault}
+    of_steps = [] if "all optimizers" in uneven else [each for each in _of_steps(ranks) if each.where not in uneven]
+    for finding in (*counts, *of_steps, *_of_inputs(ranks), *_of_states(ranks), *_of_draws(ranks)):
+        found.setdefault((finding.kind, finding.where), finding)
+    return sorted(found.values(), key=lambda finding: not finding.is_fault)
+
+
+def _differ(values: Sequence[float], scale: float = 0.0) -> bool:
+    largest = max(scale, *map(abs, values))
+    return any(math.isnan(value) for value in values) or max(values) - min(values) > SAME * largest
+
+
+# ---- gradients and weights at each step
+
+
+def _of_steps(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
+    for name in dict.fromkeys(name for rank in ranks for name in rank.steps):
+        rows = [rank.steps.get(name, []) for rank in ranks]
+        equal_before = True
+        for steps in zip(*rows, strict=False):
+            where, line = f"step {steps[0].number}", steps[0].line
+            together = [*zip(*(step.weights for step in steps), strict=False)]
+            compared = [weights for weights in together if not any(weight.skipped for weight in weights)]
+            if steps[0].number == 1:
+                yield from _skipped(name, together)
+            apart = [weights[0].name for weights in compared if _differ([weight.before for weight in weights])]
+            if apart and steps[0].number == 1:
+                equal_before = False
+                yield Finding(
+                    "weights_never_equal",
+                    name,
+                    f"{_some(apart, compared)} differ between the ranks before the first step",
+                    "Seed all ranks alike before the network is built, or broadcast it from rank 0, as"
+                    " DistributedDataParallel does.",
+                    line,
+                )
+            gradients = [*_gradients(name, where, line, compared)]
+            yield from gradients
+            if gradients:
+                equal_before = False  # the weights part because of the gradients
+            after = [weights[0].name for weights in compared if _differ([weight.after for weight in weights])]
+            if equal_before and after:
+                equal_before = False
+                yield Finding(
+                    "weights_part",
+                    name,
+                    f"equal weights differ between the ranks after step {steps[0].number}: {_some(after, compared)}",
+                    "Average the gradients over the ranks before this step.",
+                    line,
+                )
+            stale = [*_stale(name, where, line, steps)]
+            yield from stale or _accumulation(name, steps[0])
+
+
+def _some(names: Sequence[str], compared: Sequence[object]) -> str:
+    return f"{len(names)} of {len(compared)} parameters, first {names[0]},"
+
+
+def _skipped(name: str, together: Sequence[Sequence[Weight]]) -> Iterator[Finding]:
+    reasons = [(weight.skipped, weight.name) for weights in together for weight in weights[:1] if weight.skipped]
+    for reason in dict.fromkeys(reason for reason, _ in reasons):
+        names = [own for why, own in reasons if why == reason]
+        yield Finding("skipped", name, f"{len(names)} of {len(together)} parameters, first {names[0]}: it {reason}")
+
+
+def _gradients(name: str, where: str, line: str, compared: Sequence[Sequence[Weight]]) -> Iterator[Finding]:
+    missing = [weights[0].name for weights in compared if len({weight.gradient is None for weight in weights}) > 1]
+    if missing:
+        yield Finding(
+            "gradient_on_some_ranks",
+            name,
+            f"{_some(missing, compared)} have a gradient on some ranks only, at {where}",
+            "Decide from what is the same on all ranks which networks a loss reaches.",
+            line,
+        )
+    known = [weights for weights in compared if all(weight.gradient is not None for weight in weights)]
+    differing = [weights for weights in known if _differ([weight.gradient or 0.0 for weight in weights])]
+    if differing:
+        yield Finding(*_why_they_differ(name, where, known, differing), line)
+        return
+    factors = [
+        weights[0].gradient / mean
+        for weights in known
+        if (mean := _mean_local(weights)) is not None and abs(mean) > 1e-3 * weights[0].norm and weights[0].gradient
+    ]
+    if len(factors) < 1 or (len(factors) > 1 and max(factors) - min(factors) > 1e-3 * abs(median(factors))):
+        return
+    factor, world_size = median(factors), len(compared[0])
+    for expected, kind, what in (
+        (world_size, "gradients_summed", "the sum of those of the ranks instead of their mean"),
+        (1 / world_size, "gradients_averaged_twice", "divided by the number of ranks once more than their mean"),
+    ):
+        if abs(factor / expected - 1) < 1e-3:
+            yield Finding(
+                kind,
+                name,
+                f"gradients are {what}, at {where}",
+                "Average them over the ranks exactly once.",
+                line,
+            )
+
+
+def _mean_local(weights: Sequence[Weight]) -> float | None:
+    values = [weight.local for weight in weights]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if len(known) == len(values) else None
+
+
+def _why_they_differ(
+    name: str, where: str, known: Sequence[Sequence[Weight]], differing: Sequence[Sequence[Weight]]
+) -> tuple[str, str, str, str]:
+    """Returns kind, place, measurement and remedy of gradients that differ between the ranks."""
+    names = [weights[0].name for weights in differing]
+    own = [
+        weight.local is not None and not _differ([weight.local, weight.gradient or 0.0], 1e-6 * weight.norm)
+        for weights in differing
+        for weight in weights
+    ]
+    if all(own):
+        return (
+            "gradients_not_averaged",
+            name,
+            f"each rank steps with the gradients of its own backward: {_some(names, known)} differ at {where}",
+            "Call the wrapped network (DistributedDataParallel) where the loss is computed, or average the gradients.",
+        )
+    ratios = [
+        tuple((weight.gradient or 0.0) / (weights[0].gradient or 1.0) for weight in weights)
+        for weights in differing
+        if abs(weights[0].gradient or 0.0) > 1e-3 * weights[0].norm
+    ]
+    if len(differing) == len(known) and len(ratios) > 1 and _proportional(ratios):
+        shown = ", ".join(f"{factor:.4g}" for factor in ratios[0])
+        return (
+            "factor_of_each_rank",
+            name,
+            f"the gradients of the ranks are equal but for factors of {shown}, at {where}",
+            "Compute what scales them, such as the norm for clipping or an adaptive weight, from averaged values.",
+        )
+    return (
+        "gradients_differ",
+        name,
+        f"{_some(names, known)} have gradients that differ between the ranks, at {where}",
+        "Average the gradients of all parameters over the ranks, after everything that adds to them.",
+    )
+
+
+def _proportional(ratios: Sequence[tuple[float, ...]]) -> bool:
+    return all(max(column) - min(column) <= 1e-3 * abs(median(column)) for column in zip(*ratios, strict=True))
+
+
+def _stale(name: str, where: str, line: str, steps: Sequence[Step]) -> Iterator[Finding]:
+    mixed = [weight.name for step in steps for weight in step.weights if weight.mixed]
+    if mixed:
+        yield Finding(
+            "stale_gradients",
+            name,
+            f"gradients still have parts from before an earlier step, at {where}: first of {mixed[0]}",
+            "Call zero_grad() of this optimizer before its backward pass, or freeze its network while others train.",
+            line,
+        )
+
+
+def _accumulation(name: str, step: Step) -> Iterator[Finding]:
+    if len(step.synchronized) > 1 and all(step.synchronized):
+        yield Finding(
+            "synchronizes_each_microbatch",
+            name,
+            f"{len(step.synchronized)} backward passes make one step, and each of them averages gradients",
+        )
+
+
+# ---- which optimizers step, and how often
+
+
+def in_order(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
+    """Whether all ranks step the same optimizers in the same order; a rank that is late has fewer events."""
+    for number, names in enumerate(zip(*(rank.events for rank in ranks), strict=False), 1):
+        if len(set(names)) > 1:
+            who = ", ".join(f"rank {rank} {name}" for rank, name in enumerate(names))
+            lines = [step.line for rank in ranks for steps in rank.steps.values() for step in steps[:1]]
+            yield Finding(
+                "order_of_steps",
+                "all optimizers",
+                f"at step {number} of all optimizers together, the ranks step different ones: {who}",
+                "Decide from what is the same on all ranks which network is trained.",
+                lines[0] if lines else "",
+            )
+            return
+
+
+def _of_counts(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
+    ends = [rank.end for rank in ranks]
+    for number, end in enumerate(ends):
+        if end is None:
+            yield Finding(
+                "rank_has_not_ended",
+                f"rank {number}",
+                "it has not ended the script while rank 0 has",
+                "Let all ranks run the same number of iterations.",
+            )
+        elif end.error:
+            yield Finding("script_failed", f"rank {number}", end.error, "Repair the script first.")
+    known = [end for end in ends if end is not None and not end.error]
+    if len(known) < len(ends):
+        return
+    for name in dict.fromkeys(name for end in known for name in end.steps):
+        counts = [end.steps.get(name, 0) for end in known]
+        if len(set(counts)) > 1:
+            line = next((step.line for rank in ranks for step in rank.steps.get(name, [])), "")
+            yield Finding(
+                "steps_of_some_ranks",
+                name,
+                f"the ranks have stepped it {', '.join(map(str, counts))} times",
+                "Decide from what is the same on all ranks whether to step. A gradient scaler must skip on all ranks.",
+                line,
+            )
+
+
+# ---- inputs, random numbers, and what is left at the end
+
+
+def _of_inputs(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
+    found = [*_equal_inputs(ranks)]
+    same = [finding for finding in found if finding.kind == "same_inputs"]
+    yield from same or found
+
+
+def _equal_inputs(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
+    for name in ranks[0].calls:
+        calls = [rank.calls.get(name, []) for rank in ranks]
+        rows = [[*zip(*(call.rows for call in calls_of_rank), strict=False)] for calls_of_rank in calls]
+        fewest = min(map(len, calls))
+        if fewest < 2 or not all(rows):
+            continue
+        own = [[frozenset(call.rows) for call in calls_of_rank[:fewest]] for calls_of_rank in calls]
+        if len(set(own[0])) < 2:  # a constant, such as a grid of positions
+            continue
+        if all(sets == own[0] for sets in own[1:]):
+            yield Finding(
+                "same_inputs",
+                name,
+                f"all ranks have given it the same inputs in {fewest} forward passes",
+                "Give each rank its own share of the data (DistributedSampler) and its own random numbers.",
+            )
+            continue
+        everything = [frozenset().union(*sets) for sets in own]
+        shared = frozenset.intersection(*everything[:2]) if len(everything) == 2 else _shared_by_two(everything)
+        share = len(shared) / max(1, min(map(len, everything)))
+        if share > _SHARED:
+            yield Finding(
+                "shared_inputs",
+                name,
+                f"{share:.0%} of its inputs on a rank are also those of another rank",
+                "Give each rank images that no other rank has in this epoch (DistributedSampler).",
+            )
+
+
+def _shared_by_two(everything: Sequence[frozenset[str]]) -> frozenset[str]:
+    counts: dict[str, int] = {}
+    for rows in everything:
+        for row in rows:
+            counts[row] = counts.get(row, 0) + 1
+    return frozenset(row for row, count in counts.items() if count > 1)
+
+
+def _of_draws(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
+    """Whether all ranks draw the same random numbers in every step."""
+    rows = [[step.random_state for steps in rank.steps.values() for step in steps] for rank in ranks]
+    if len(rows[0]) < 2 or len(set(rows[0])) < len(rows[0]) or any(other != rows[0] for other in rows[1:]):
+        return
+    draws = ranks[0].state.draws
+    remedy = (
+        f"{draws[0]} has dropout: seed each rank with its own number after the networks are built." if draws else ""
+    )
+    what = "all ranks draw the same random numbers in each step"
+    yield Finding("same_random_numbers", "torch's generator", what, remedy)
+
+
+def _of_states(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
+    states = [rank.state for rank in ranks]
+    buffers = [name for name in states[0].buffers if len({state.buffers.get(name) for state in states}) > 1]
+    running = [name for name in buffers if name in states[0].running]
+    others = [name for name in buffers if name not in states[0].running]
+    if running:
+        yield Finding(
+            "local_statistics",
+            running[0].rpartition(" of ")[2],
+            f"each rank has running statistics of its own ({len(running)} buffers, first {running[0]})",
+        )
+    if others:
+        yield Finding(
+            "buffers_differ",
+            others[0].rpartition(" of ")[2],
+            f"{len(others)} buffers differ between the ranks, first {others[0]}",
+            "Compute them from values that are averaged over the ranks, or broadcast them.",
+        )
+    for name in states[0].averages:
+        if len({state.averages.get(name) for state in states}) > 1:
+            yield Finding(
+                "averages_differ",
+                name,
+                "its weights, which no optimizer steps, differ between the ranks",
+                "Average weights that are equal on all ranks, from copies that began equal.",
+            )
+    for name in sorted({name for state in states for name in state.never}):
+        yield Finding("never_a_gradient", name, "it requires a gradient, its optimizer steps it, and it has had none")

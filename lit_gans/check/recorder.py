@@ -1,0 +1,409 @@
+"""Records what this rank does at its first optimizer steps, with hooks of torch that change no value.
+
+Hooks exist only while an optimizer is watched:
+
+    before each forward pass of a module    names of networks and parameters, digests of their inputs
+    each gradient of a parameter            what this rank's backward passes add to the gradient
+    before and after each optimizer step    gradients, weights, and the line of the script
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import sys
+import sysconfig
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
+
+from lit_gans.check.records import Call, State, Step, Weight
+
+_CALLS = 40  # recorded forward passes of each network
+_ROWS = 128  # recorded rows of an input
+_FEWEST = 4  # numbers in a row of an input; smaller rows, such as labels, are equal by chance
+_LIBRARIES = tuple(
+    {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")} | {str(Path(__file__).parent)}
+)
+_NORMS = (nn.modules.batchnorm._NormBase,)
+_DROPOUTS = (nn.modules.dropout._DropoutNd, nn.RReLU)
+
+
+class _Gradient:
+    """What backward passes have added to the gradient of a parameter since it was last cleared."""
+
+    def __init__(self) -> None:
+        self.local = 0.0
+        self.backwards: list[int] = []
+
+
+class Recorder:
+    """Records the first steps of each optimizer.
+
+    Args:
+        steps: number of steps of each optimizer that are recorded.
+        publish: receives each record, with its name.
+        event: receives the name of each optimizer, before each of its watched steps.
+    """
+
+    def __init__(
+        self, steps: int, publish: Callable[[str, Step | Call | State], None], event: Callable[[str], None]
+    ) -> None:
+        self.steps, self.publish, self.event = steps, publish, event
+        self.numbers: dict[str, int] = {}  # steps of each optimizer
+        self.states: list[str] = []  # names of the published states
+        self.error = ""  # the error that has ended the recording
+        self._roots: dict[str, weakref.ref[nn.Module]] = {}  # outermost modules, by the name of their network
+        self._names: dict[int, str] = {}  # of the networks, by the identity of their modules
+        self._parameters: dict[int, tuple[weakref.ref[Tensor], str]] = {}
+        self._gradients: dict[int, _Gradient] = {}
+        self._optimizers: dict[int, tuple[weakref.ref[Optimizer], str]] = {}
+        self.calls: Counter[str] = Counter()  # recorded inputs of each network
+        self._depth = 0
+        self._backward, self._in_backward = 0, False
+        self._touched: dict[int, set[int]] = {}  # parameters that each backward pass has reached
+        self._synchronizes: dict[str, bool] = {}  # whether the wrapper of a network synchronizes the next backward pass
+        self._synchronized: dict[int, bool] = {}  # the same of each backward pass
+        self._stepped_at: dict[str, list[int]] = {}  # number of the backward pass before which each step was
+        self._pending: dict[int, Step] = {}
+        self._handles: list[RemovableHandle] = []
+        self._of_parameters: dict[int, RemovableHandle] = {}
+        self._of_optimizers = [
+            register_optimizer_step_pre_hook(self._harmless(self._before_step)),
+            register_optimizer_step_post_hook(self._harmless(self._after_step)),
+        ]
+        self._watch()
+
+    # ---- hooks
+
+    def _watch(self) -> None:
+        """Registers the hooks of forward passes."""
+        if not self._handles:
+            self._handles = [
+                register_module_forward_pre_hook(self._harmless(self._before_forward)),
+                register_module_forward_hook(self._harmless(self._after_forward), always_call=True),
+            ]
+            self._depth = 0
+
+    def _rest(self) -> None:
+        """Removes all hooks but those of the optimizers, which count steps and notice new optimizers."""
+        for handle in (*self._handles, *self._of_parameters.values()):
+            handle.remove()
+        self._handles, self._of_parameters = [], {}
+
+    def _harmless(self, hook: Callable[..., None]) -> Callable[..., None]:
+        """Returns a hook whose errors end the recording instead of the script."""
+
+        def harmless(*given: Any) -> None:
+            if self.error:
+                return
+            try:
+                with torch.no_grad():
+                    hook(*given)
+            except Exception as error:
+                self.error = f"{type(error).__name__}: {error}"
+                self.close()
+
+        return harmless
+
+    def close(self) -> None:
+        """Removes all hooks."""
+        self._rest()
+        for handle in self._of_optimizers:
+            handle.remove()
+
+    # ---- forward passes
+
+    def _before_forward(self, module: nn.Module, inputs: Any) -> None:
+        self._depth += 1
+        if self._depth > 1 or self._in_backward:
+            return
+        name = self._named(module)
+        self._follow(module)
+        synchronizes = getattr(module, "require_backward_grad_sync", None)
+        if synchronizes is not None:
+            self._synchronizes[name] = synchronizes
+        tensors = (each for each in inputs if isinstance(each, Tensor)) if isinstance(inputs, tuple) else ()
+        first = next(iter(tensors), None)
+        if first is None or first.dim() < 2 or first[0].numel() < _FEWEST or not first.is_floating_point():
+            return
+        if self.calls[name] < _CALLS and not first.is_meta:
+            self.publish(f"call/{name}/{self.calls[name]}", Call(name, [*_digests(first)]))
+            self.calls[name] += 1
+
+    def _after_forward(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        self._depth = max(0, self._depth - 1)
+
+    def _named(self, module: nn.Module) -> str:
+        """Returns the name of the network that a module is, a variable of the script and its class."""
+        known = self._names.get(id(module))
+        if known is not None and self._roots[known]() is not None:
+            return known
+        network = unwrapped(module)
+        variable = _variable(module) or _variable(network)
+        kind = type(network).__name__
+        name = base = kind if variable is None else f"{variable} ({kind})"
+        number = 1
+        while name in self._roots and self._roots[name]() is not None:
+            number += 1
+            name = f"{base} {number}"
+        self._roots[name] = weakref.ref(module)
+        for own in (*network.modules(), module):
+            self._names[id(own)] = name
+        for path, parameter in network.named_parameters():
+            self._parameters[id(parameter)] = weakref.ref(parameter), f"{path} of {name}"
+        return name
+
+    def _follow(self, module: nn.Module) -> None:
+        """Registers a hook on each parameter of a network that requires a gradient."""
+        for parameter in module.parameters():
+            if parameter.requires_grad and id(parameter) not in self._of_parameters:
+                hook = self._harmless(self._contribution_to(parameter))
+                self._of_parameters[id(parameter)] = parameter.register_hook(hook)
+
+    def _contribution_to(self, parameter: Tensor) -> Callable[[Tensor], None]:
+        key, reference = id(parameter), weakref.ref(parameter)
+
+        def contributed(gradient: Tensor) -> None:
+            if not self._in_backward:
+                self._in_backward = True
+                torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+            current = reference()
+            record = self._gradients.get(key)
+            if record is None or current is None or current.grad is None or not _any(current.grad):
+                record = self._gradients[key] = _Gradient()
+            record.local += _projection(gradient)
+            if self._backward not in record.backwards:
+                record.backwards.append(self._backward)
+            self._touched.setdefault(self._backward, set()).add(key)
+            network = self._parameters[key][1].partition(" of ")[2] if key in self._parameters else ""
+            if network in self._synchronizes:
+                self._synchronized[self._backward] = self._synchronizes[network]
+
+        return contributed
+
+    def _end_backward(self) -> None:
+        self._backward += 1
+        self._in_backward = False
+
+    # ---- optimizer steps
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        name = self._name_of(optimizer)
+        self.numbers[name] += 1
+        if self.numbers[name] > self.steps:
+            return
+        self._watch()
+        self.event(name)
+        own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        weights = [self._weight(parameter, own, name) for parameter in own]
+        passes = sorted({number for weight in weights for number in weight.backwards})
+        synchronized = [self._synchronized[number] for number in passes if number in self._synchronized]
+        self._pending[id(optimizer)] = Step(name, self.numbers[name], _line(), weights, "", synchronized)
+
+    def _weight(self, parameter: Tensor, own: list[Tensor], optimizer: str) -> Weight:
+        reference, name = self._parameters.get(id(parameter), (None, ""))
+        if reference is None or reference() is not parameter:
+            return Weight(f"of shape {tuple(parameter.shape)}", skipped="is no parameter of a network that was called")
+        if is_sharded(parameter):
+            return Weight(name, skipped="is sharded")
+        weight, gradient = Weight(name, before=_projection(parameter)), parameter.grad
+        if gradient is None or is_sharded(gradient):
+            return weight
+        weight.gradient, weight.norm = _projection(gradient), float(gradient.detach().double().norm())
+        record = self._gradients.get(id(parameter))
+        if record is not None:
+            weight.local, weight.backwards = record.local, [*record.backwards]
+            weight.mixed = self._is_mixed(record.backwards, {id(each) for each in own}, optimizer)
+        return weight
+
+    def _is_mixed(self, backwards: list[int], own: set[int], optimizer: str) -> bool:
+        """Returns whether a gradient has parts from before and from after a step of its own optimizer, or of another
+        one whose parameters the earlier backward pass has reached.
+        """
+        for other, steps in self._stepped_at.items():
+            for step in steps:
+                earlier = [number for number in backwards if number < step]
+                if not earlier or backwards[-1] < step:
+                    continue
+                theirs = {id(each) for each in self._weights_of(other)} - own
+                if other == optimizer or any(self._touched[number] & theirs for number in earlier):
+                    return True
+        return False
+
+    def _weights_of(self, name: str) -> Iterator[Tensor]:
+        for reference, known in self._optimizers.values():
+            optimizer = reference()
+            if known == name and optimizer is not None:
+                yield from (parameter for group in optimizer.param_groups for parameter in group["params"])
+
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        name = self._name_of(optimizer)
+        self._stepped_at.setdefault(name, []).append(self._backward)
+        step = self._pending.pop(id(optimizer), None)
+        if step is None:
+            return
+        parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        for parameter, weight in zip(parameters, step.weights, strict=True):
+            if not weight.skipped:
+                weight.after = _projection(parameter)
+        step.random_state = _random_state()
+        self.publish(f"step/{name}/{step.number}", step)
+        total, rests = sum(self.numbers.values()), all(number >= self.steps for number in self.numbers.values())
+        if rests or total & (total - 1) == 0:  # a power of two: networks may not live until the end of the script
+            self.states.append(f"state/{total}")
+            self.publish(self.states[-1], self._state())
+        if rests:
+            self._rest()
+
+    def _name_of(self, optimizer: Optimizer) -> str:
+        """Returns the name of an optimizer: its class and the networks whose parameters it steps."""
+        reference, name = self._optimizers.get(id(optimizer), (None, ""))
+        if reference is not None and reference() is optimizer:
+            return name
+        parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        known = (self._parameters[id(each)][1] for each in parameters if id(each) in self._parameters)
+        networks = dict.fromkeys(each.partition(" of ")[2] for each in known)
+        name = base = f"{type(optimizer).__name__} of {', '.join(networks) or 'unknown parameters'}"
+        number = 1
+        while name in self.numbers:
+            number += 1
+            name = f"{base} {number}"
+        self._optimizers[id(optimizer)] = weakref.ref(optimizer), name
+        self.numbers[name] = 0
+        return name
+
+    # ---- the networks
+
+    def _state(self) -> State:
+        """Returns the state of the networks that still exist."""
+        stepped = {id(weight) for name in self.numbers for weight in self._weights_of(name)}
+        state = State()
+        for name, reference in [*self._roots.items()]:
+            module = reference()
+            if module is None:
+                continue
+            network = unwrapped(module)
+            if any(isinstance(layer, _DROPOUTS) and layer.p for layer in network.modules()):  # type: ignore[attr-defined]
+                state.draws.append(name)
+            for path, layer in network.named_modules():
+                for short, buffer in layer.named_buffers(recurse=False):
+                    full = f"{path}.{short} of {name}".lstrip(".")
+                    if not is_sharded(buffer):
+                        state.buffers[full] = _digest(buffer)
+                    if isinstance(layer, _NORMS):
+                        state.running.append(full)
+            for path, parameter in network.named_parameters():
+                followed = id(parameter) in self._of_parameters  # it has required a gradient
+                if followed and id(parameter) in stepped and id(parameter) not in self._gradients:
+                    state.never.append(f"{path} of {name}")
+        for name, network in self._averages(stepped):
+            digests = "".join(map(_digest, network.parameters()))
+            state.averages[name] = hashlib.sha256(digests.encode()).hexdigest()[:16]
+        return state
+
+    def _averages(self, stepped: set[int]) -> Iterator[tuple[str, nn.Module]]:
+        """Yields the networks that no optimizer steps and that have the class of one that is stepped."""
+        trained = [unwrapped(module) for module in (ref() for ref in self._roots.values()) if module is not None]
+        trained = [each for each in trained if any(id(parameter) in stepped for parameter in each.parameters())]
+        kinds, numbers = {type(network) for network in trained}, Counter[str]()
+        for network in gc.get_objects():
+            try:
+                is_network = type(network) in kinds
+            except Exception:  # an object that may not be looked at
+                continue
+            if not is_network or any(id(parameter) in stepped for parameter in network.parameters()):
+                continue
+            kind = type(network).__name__
+            numbers[kind] += 1
+            yield self._names.get(id(network)) or f"copy {numbers[kind]} of {kind}", network
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """Returns the network in wrappers such as DistributedDataParallel."""
+    while type(module).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule") or (
+        type(module).__module__.startswith(("deepspeed", "lightning.fabric.wrappers")) and hasattr(module, "module")
+    ):
+        inner = getattr(module, "_orig_mod", None) or module.module
+        if not isinstance(inner, nn.Module):
+            break
+        module = inner
+    return module
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Returns whether a rank holds a part of a tensor, or the tensor is gathered in a flat one."""
+    placements = getattr(tensor, "placements", None)
+    if placements is not None:
+        return not all(placement.is_replicate() for placement in placements)
+    return type(tensor).__name__ == "FlatParameter" or hasattr(tensor, "ds_id")
+
+
+def _projection(tensor: Tensor) -> float:
+    """Returns a linear function of a tensor, the same for tensors of the same size."""
+    local = getattr(tensor.detach(), "_local_tensor", tensor.detach())
+    values = (local.to_dense() if local.layout != torch.strided else local).double().flatten()
+    direction = torch.arange(1, values.numel() + 1, device=values.device, dtype=torch.double).mul_(0.7).cos_()
+    return float(values @ direction)
+
+
+def _any(gradient: Tensor) -> bool:
+    local = getattr(gradient, "_local_tensor", gradient)
+    return bool(local.to_dense().any() if local.layout != torch.strided else local.any())
+
+
+def _digest(tensor: Tensor) -> str:
+    local = getattr(tensor.detach(), "_local_tensor", tensor.detach())
+    values = local.cpu().contiguous().reshape(-1)
+    return hashlib.blake2b(values.view(torch.uint8).numpy().data if values.numel() else b"", digest_size=8).hexdigest()
+
+
+def _digests(images: Tensor) -> Iterator[str]:
+    for row in images[:_ROWS].detach():
+        yield _digest(row.reshape(-1))
+
+
+def _random_state() -> str:
+    state = torch.get_rng_state()
+    if torch.cuda.is_initialized():
+        state = torch.cat([state, torch.cuda.get_rng_state()])
+    return hashlib.blake2b(state.numpy().data, digest_size=8).hexdigest()
+
+
+def _frames() -> Iterator[FrameType]:
+    """Yields the frames of the script, from the innermost on."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith((*_LIBRARIES, "<")):
+            yield frame
+        frame = frame.f_back
+
+
+def _line() -> str:
+    frame = next(_frames(), None)
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _variable(module: nn.Module) -> str | None:
+    """Returns the name of the variable, or of the attribute of `self`, that is a module in the innermost frame of the
+    script.
+    """
+    for frame in _frames():
+        own = frame.f_locals.get("self")
+        attributes = {**vars(own), **getattr(own, "_modules", {})} if hasattr(own, "__dict__") else {}
+        for names in (frame.f_locals, attributes, frame.f_globals):
+            for name, value in names.items():
+                if value is module and name != "self":
+                    return str(name)
+    return None

@@ -1,0 +1,110 @@
+"""What a rank records: plain numbers, which travel as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass
+class Weight:
+    """One parameter at a step of its optimizer. Values are projections onto a fixed direction, in float64.
+
+    Attributes:
+        name: network and name of the parameter.
+        before, after: projection of the weights before and after the step.
+        gradient: projection of the gradient that the optimizer uses; None without a gradient.
+        norm: norm of that gradient.
+        local: projection of the sum of what this rank's backward passes have added to the gradient.
+        backwards: numbers of those backward passes, counted from the start of the script.
+        mixed: whether the gradient has parts from before and from after a step of another optimizer.
+        skipped: why the values have no equal meaning on all ranks, such as shards; empty if they have.
+    """
+
+    name: str
+    before: float = 0.0
+    after: float = 0.0
+    gradient: float | None = None
+    norm: float = 0.0
+    local: float | None = None
+    backwards: list[int] = field(default_factory=list)
+    mixed: bool = False
+    skipped: str = ""
+
+
+@dataclass
+class Step:
+    """One step of an optimizer.
+
+    Attributes:
+        optimizer: number of the optimizer, in the order of first steps, and its class.
+        number: number of the step of this optimizer, from 1.
+        line: file and line of the script that called the step.
+        weights: the parameters of the optimizer.
+        random_state: digest of the state of the default random generators after the step.
+        synchronized: of each backward pass since the last step, whether the wrapper of the network synchronized it.
+    """
+
+    optimizer: str
+    number: int
+    line: str
+    weights: list[Weight]
+    random_state: str
+    synchronized: list[bool] = field(default_factory=list)
+
+
+@dataclass
+class Call:
+    """The input of one outermost forward pass of a network.
+
+    Attributes:
+        network: name of the network.
+        rows: digest of each row of the first tensor.
+    """
+
+    network: str
+    rows: list[str]
+
+
+@dataclass
+class State:
+    """The networks of a rank after some optimizer steps.
+
+    Attributes:
+        buffers: digest of each buffer of the networks, by name.
+        running: names of the buffers that are running statistics of a norm.
+        averages: digest of the parameters of each network that no optimizer steps.
+        never: names of the parameters that require a gradient and have had none.
+        draws: names of the networks with dropout.
+    """
+
+    buffers: dict[str, str] = field(default_factory=dict)
+    running: list[str] = field(default_factory=list)
+    averages: dict[str, str] = field(default_factory=dict)
+    never: list[str] = field(default_factory=list)
+    draws: list[str] = field(default_factory=list)
+
+
+@dataclass
+class End:
+    """The end of the script on a rank.
+
+    Attributes:
+        steps: number of steps of each optimizer.
+        error: the exception that ended the script; empty without one.
+    """
+
+    steps: dict[str, int]
+    error: str = ""
+
+
+def dumped(record: Step | Call | State | End) -> bytes:
+    """Returns a record as JSON."""
+    return json.dumps(asdict(record)).encode()
+
+
+def loaded_step(text: bytes) -> Step:
+    """Returns a step from JSON."""
+    values: dict[str, Any] = json.loads(text)
+    return Step(**values | {"weights": [Weight(**weight) for weight in values["weights"]]})

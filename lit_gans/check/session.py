@@ -1,0 +1,91 @@
+"""One check: records while the script runs, and compares the ranks at its end."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from lit_gans.check.board import Board, board, collected
+from lit_gans.check.findings import Finding, compare
+from lit_gans.check.recorder import Recorder
+from lit_gans.check.records import End, dumped
+
+
+class check_ranks:  # noqa: N801 - used as a function
+    """Context that checks whether the ranks train one model. At its end, `findings` has what rank 0 has found.
+
+        with check_ranks() as check:
+            train()
+        assert not check.faults
+
+    No random number, gradient or weight changes, and no rank waits for another one while the context lasts. At its end,
+    rank 0 waits for the others.
+
+    Args:
+        steps: number of steps of each optimizer that are watched.
+        patience: maximum time that rank 0 waits at the end for each other rank, in seconds.
+        name: name of the check, another one for each check of a run.
+
+    Attributes:
+        findings: what rank 0 has found, faults first; empty on other ranks, and on a single process.
+        watched: number of steps of each optimizer on this rank, by its name.
+    """
+
+    def __init__(self, steps: int = 20, patience: float = 60.0, name: str = "check") -> None:
+        self.steps, self.patience, self.name = steps, patience, name
+        self.findings: list[Finding] = []
+        self.watched: dict[str, int] = {}
+        self.board: Board | None = None
+        self._unpublished: list[tuple[str, bytes]] = []  # records from before the ranks knew each other
+        self._recorder: Recorder | None = None
+        self._num_events = 0
+
+    @property
+    def faults(self) -> list[Finding]:
+        """The findings that are faults."""
+        return [finding for finding in self.findings if finding.is_fault]
+
+    def __enter__(self) -> check_ranks:
+        self._recorder = Recorder(self.steps, lambda name, record: self._publish(name, dumped(record)), self._event)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        recorder = self._recorder
+        assert recorder is not None, "the context has begun"
+        recorder.close()
+        self.watched = recorder.numbers
+        ends_well = error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+        message = f"the check failed: {recorder.error}" if recorder.error else ""
+        self._publish("end", dumped(End(self.watched, message if ends_well else f"{type(error).__name__}: {error}")))
+        if self.board is not None and self.board.rank == 0:
+            names = recorder.states, recorder.calls
+            self.findings = compare(collected(self.board, self.steps, *names, self.patience))
+
+    def _event(self, optimizer: str) -> None:
+        self._publish(f"event/{self._num_events}", optimizer.encode())
+        self._num_events += 1
+
+    def _publish(self, name: str, record: bytes) -> None:
+        self.board = self.board or board(self.name)
+        self._unpublished.append((name, record))
+        if self.board is not None:
+            for each in self._unpublished:
+                self.board.publish(*each)
+            self._unpublished = []
+
+    def report(self) -> str:
+        """Returns a line for each finding, and a line that sums them up."""
+        if self.board is None:
+            return "lit_gans.check: there is one process: start several, as torchrun does."
+        num_faults = len(self.faults)
+        verdict = "do not train what a single process would train" if num_faults else "train one model"
+        watched = ", ".join(f"{min(number, self.steps)} steps of {name}" for name, number in self.watched.items())
+        lines = [
+            *map(str, self.findings),
+            f"{self.board.world_size} ranks {verdict}: {num_faults} faults, {len(self.findings) - num_faults} notes."
+            f" Watched: {watched}."
+            if watched
+            else "no optimizer has stepped, so that nothing was compared.",
+        ]
+        return "\n".join(f"lit_gans.check: {line}" for line in lines)

@@ -1,0 +1,63 @@
+"""The comparison alone, on records that are written by hand."""
+
+import pytest
+
+from lit_gans.check.findings import RankRecords, compare
+from lit_gans.check.records import Call, End, Step, Weight
+
+
+def rank(gradients=(1.0, 2.0), before=(3.0, 4.0), after=(2.0, 3.0), local=None, **settings):
+    """Records of one step of two parameters."""
+    local = gradients if local is None else local
+    values = zip(("a", "b"), before, after, gradients, local, strict=True)
+    weights = [
+        Weight(f"{name} of net", *own, gradient=gradient, norm=2.0, local=mine, backwards=[0], **settings)
+        for name, *own, gradient, mine in values
+    ]
+    steps = {"SGD of net": [Step("SGD of net", 1, "train.py:7", weights, "")]}
+    return RankRecords(steps=steps, events=["SGD of net"], end=End({"SGD of net": 1}))
+
+
+def kinds(*ranks):
+    return [finding.kind for finding in compare(ranks)]
+
+
+def test_equal_ranks_have_no_findings():
+    assert kinds(rank(), rank()) == []
+    assert kinds(rank(), rank(gradients=(1 + 1e-9, 2.0)), rank()) == [], "rounding"
+
+
+@pytest.mark.parametrize(("factor", "kind"), [(2, "gradients_summed"), (0.5, "gradients_averaged_twice"), (0.3, None)])
+def test_gradients_are_compared_with_the_mean_of_what_the_ranks_have_computed(factor, kind):
+    """A factor that is neither the number of ranks nor its inverse is that of clipping or of a loss scale."""
+    found = kinds(*(rank((3.0 * factor, 4.0 * factor), local=local) for local in ((1.0, 2.0), (5.0, 6.0))))
+    assert found == ([] if kind is None else [kind])
+
+
+def test_a_rank_that_is_late_has_fewer_steps_and_is_no_fault_until_it_ends():
+    late = rank()
+    late.steps, late.events, late.end = {}, [], None
+    assert kinds(rank(), late) == ["rank_has_not_ended"]
+
+
+def test_shards_are_skipped_and_named():
+    (finding,) = compare([rank(skipped="is sharded"), rank((7.0, 8.0), skipped="is sharded")])
+    assert (finding.kind, finding.is_fault) == ("skipped", False)
+    assert "2 of 2 parameters, first a of net: it is sharded" in finding.what
+
+
+def test_weights_that_part_without_different_gradients():
+    assert kinds(rank(), rank(after=(2.0, 3.5))) == ["weights_part"]
+
+
+def with_inputs(*rows):
+    records = rank()
+    records.calls["net"] = [Call("net", [*each]) for each in rows]
+    return records
+
+
+def test_inputs_are_equal_shared_or_constant():
+    assert kinds(with_inputs("ab", "cd"), with_inputs("ab", "cd")) == ["same_inputs"]
+    assert kinds(with_inputs("ab", "cd"), with_inputs("be", "fg")) == ["shared_inputs"]
+    assert kinds(with_inputs("ab", "cd"), with_inputs("ef", "gh")) == []
+    assert kinds(with_inputs("ab", "ab"), with_inputs("ab", "ab")) == [], "such as a grid of positions"

@@ -1,0 +1,70 @@
+"""A script with plain torch on two processes: each planted fault is found by its name, the right versions have none."""
+
+import runpy
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from lit_gans.check import check_ranks
+from tests.check.gan_script_names import CONSEQUENCES, FAULTS, NOTES, RIGHT
+from tests.strategies import ranks
+
+SCRIPT = Path(__file__).with_name("gan_script.py")
+
+pytestmark = pytest.mark.ranks
+
+
+def findings(case):
+    """Runs a case of the script and returns what this rank has found."""
+    torch.set_num_threads(1)
+    with patch.object(sys, "argv", [str(SCRIPT), case, "6"]), check_ranks() as check:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    return [asdict(finding) | {"is_fault": finding.is_fault} for finding in check.findings]
+
+
+@pytest.fixture
+def found(tmp_path):
+    return lambda case: ranks.run(f"{__name__}.findings", tmp_path, case=case)[0]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found_by_its_name(found, fault):
+    findings = found(fault)
+    kinds = {finding["kind"] for finding in findings if finding["is_fault"]}
+    assert kinds == {fault} | CONSEQUENCES.get(fault, set())
+    (first, *_) = (finding for finding in findings if finding["kind"] == fault)
+    assert first["remedy"].endswith(".")
+
+
+@pytest.mark.parametrize("note", NOTES)
+def test_what_is_legal_is_noted_and_no_fault(found, note):
+    assert [(finding["kind"], finding["is_fault"]) for finding in found(note)] == [(note, False)] * NOTES[note]
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_the_right_versions_have_no_findings(found, case):
+    assert found(case) == []
+
+
+def test_a_fault_has_the_line_of_its_step(found):
+    (finding,) = found("gradients_not_averaged")
+    path, _, number = finding["line"].rpartition(":")
+    assert Path(path) == SCRIPT
+    assert SCRIPT.read_text().splitlines()[int(number) - 1].strip() == "optimizer_d.step()"
+    assert "discriminator (Discriminator)" in finding["where"]
+    assert "4 of 4 parameters, first layers.0.weight" in finding["what"]
+
+
+@pytest.mark.parametrize(("case", "code"), [("none", 0), ("gradients_not_averaged", 1)])
+def test_the_command_prints_a_verdict_and_ends_with_a_code(case, code):
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m", "lit_gans.check"]
+    ran = subprocess.run([sys.executable, *command, str(SCRIPT), case], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == code, ran.stderr
+    verdict = "2 ranks do not train what a single process would train: 1 faults" if code else "2 ranks train one model"
+    assert f"lit_gans.check: {verdict}" in ran.stdout
+    assert ran.stdout.count("FAULT") == code

@@ -1,0 +1,107 @@
+"""Recording changes nothing, needs torch alone, and ends with the watched steps."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as hooks_of_modules
+from torch.optim import optimizer as hooks_of_optimizers
+
+from lit_gans.check import check_ranks
+from lit_gans.check.recorder import Recorder
+
+
+def train(num_steps):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(network.parameters())
+    for _ in range(num_steps):
+        optimizer.zero_grad()
+        network(torch.randn(6, 4)).square().mean().backward()
+        optimizer.step()
+    return network, torch.get_rng_state()
+
+
+def test_weights_and_random_numbers_are_the_same_to_the_last_bit():
+    plain, state = train(5)
+    with check_ranks(steps=3):
+        checked, checked_state = train(5)
+    torch.testing.assert_close(checked.state_dict(), plain.state_dict(), rtol=0, atol=0)
+    assert torch.equal(checked_state, state)
+
+
+def hooks():
+    return [
+        len(each)
+        for each in (
+            hooks_of_modules._global_forward_pre_hooks,
+            hooks_of_modules._global_forward_hooks,
+            hooks_of_optimizers._global_optimizer_pre_hooks,
+            hooks_of_optimizers._global_optimizer_post_hooks,
+        )
+    ]
+
+
+def test_only_the_hooks_of_optimizers_remain_after_the_watched_steps_and_none_at_the_end():
+    before = hooks()
+    with check_ranks(steps=2):
+        watching = hooks()
+        network, _ = train(3)
+        resting = hooks()
+    assert [now - then for now, then in zip(watching, before, strict=True)] == [1, 1, 1, 1]
+    assert [now - then for now, then in zip(resting, before, strict=True)] == [0, 0, 1, 1]
+    assert hooks() == before
+    assert not any(parameter._backward_hooks for parameter in network.parameters())
+
+
+def test_an_error_of_the_check_ends_the_check_and_not_the_script():
+    def broken(name, record):
+        raise ValueError("no room")
+
+    recorder = Recorder(5, broken, lambda name: None)
+    train(3)
+    assert recorder.error == "ValueError: no room"
+    recorder.close()
+
+
+def test_records_have_the_local_gradients_and_the_line():
+    records = {}
+    recorder = Recorder(2, records.__setitem__, lambda name: None)
+    train(2)
+    recorder.close()
+    step = records["step/Adam of network (Sequential)/2"]
+    assert step.line.startswith(f"{__file__}:")
+    assert [weight.name for weight in step.weights][:2] == [
+        "0.weight of network (Sequential)",
+        "0.bias of network (Sequential)",
+    ]
+    for weight in step.weights:
+        assert weight.local == pytest.approx(weight.gradient, abs=1e-6 * weight.norm)
+        assert weight.backwards == [1]
+        assert weight.before != weight.after
+
+
+def test_a_single_process_has_nothing_to_compare():
+    with check_ranks() as check:
+        train(1)
+    assert check.findings == []
+    assert "there is one process" in check.report()
+
+
+ALONE = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"lightning", "pytorch_lightning", "torchmetrics", "torchvision", "hydra", "jaxtyping"}:
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Blocked())
+import lit_gans.check
+"""
+
+
+def test_it_needs_torch_alone():
+    subprocess.run([sys.executable, "-c", ALONE], check=True, capture_output=True, timeout=60)
