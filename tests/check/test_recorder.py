@@ -73,7 +73,8 @@ def test_records_have_the_local_gradients_and_the_line():
     recorder.close()
     step = records["step/Adam of network (Sequential)/2"]
     assert step.line.startswith(f"{__file__}:")
-    assert [weight.name for weight in step.weights][:2] == [
+    names = [weight.name for weight in step.weights]
+    assert names[:2] == ["0.weight of network (Sequential)", "0.bias of network (Sequential)"]
         "0.weight of network (Sequential)",
         "0.bias of network (Sequential)",
     ]
