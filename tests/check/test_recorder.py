@@ -93,7 +93,7 @@ import sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"lightning", "pytorch_lightning", "torchmetrics", "torchvision", "hydra", "omegaconf"}:
+        if name.split(".")[0] in {"lightning", "pytorch_lightning", "torchmetrics", "torchvision", "hydra"}:
             raise ImportError(name)
 
 sys.meta_path.insert(0, Blocked())
