@@ -15,7 +15,7 @@ import sys
 import sysconfig
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,7 +33,7 @@ _CALLS = 40  # recorded forward passes of each network
 _ROWS = 128  # recorded rows of an input
 _FEWEST = 4  # numbers in a row of an input; smaller rows, such as labels, are equal by chance
 _LIBRARIES = tuple(
-    {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")} | {str(Path(__file__).parent)}
+    {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")} | {str(Path(__file__).parents[1])}
 )
 _NORMS = (nn.modules.batchnorm._NormBase,)
 _DROPOUTS = (nn.modules.dropout._DropoutNd, nn.RReLU)
@@ -272,9 +272,10 @@ class Recorder:
         if reference is not None and reference() is optimizer:
             return name
         parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
-        known = (self._parameters[id(each)][1] for each in parameters if id(each) in self._parameters)
+        known = [self._parameters[id(each)][1] for each in parameters if id(each) in self._parameters]
         networks = dict.fromkeys(each.partition(" of ")[2] for each in known)
-        name = base = f"{type(optimizer).__name__} of {', '.join(networks) or 'unknown parameters'}"
+        parts = [_part(network, known, [own for _, own in self._parameters.values()]) for network in networks]
+        name = base = f"{type(optimizer).__name__} of {', '.join(parts) or 'unknown parameters'}"
         number = 1
         while name in self.numbers:
             number += 1
@@ -305,7 +306,9 @@ class Recorder:
                         state.running.append(full)
             for path, parameter in network.named_parameters():
                 followed = id(parameter) in self._of_parameters  # it has required a gradient
-                if followed and id(parameter) in stepped and id(parameter) not in self._gradients:
+                if is_sharded(parameter) or not followed:
+                    continue
+                if id(parameter) in stepped and id(parameter) not in self._gradients:
                     state.never.append(f"{path} of {name}")
         for name, network in self._averages(stepped):
             digests = "".join(map(_digest, network.parameters()))
@@ -327,6 +330,13 @@ class Recorder:
             kind = type(network).__name__
             numbers[kind] += 1
             yield self._names.get(id(network)) or f"copy {numbers[kind]} of {kind}", network
+
+
+def _part(network: str, stepped: Sequence[str], known: Sequence[str]) -> str:
+    """Returns the name of a network, after those of its children whose parameters are stepped, if others are not."""
+    stepped, every = ([each for each in names if each.endswith(f" of {network}")] for names in (stepped, known))
+    children = dict.fromkeys(each.partition(".")[0] for each in stepped)
+    return network if len(stepped) == len(every) else f"{', '.join(children)} of {network}"
 
 
 def unwrapped(module: nn.Module) -> nn.Module:

@@ -79,7 +79,9 @@ class check_ranks:  # noqa: N801 - used as a function
         if self.board is None:
             return "lit_gans.check: there is one process: start several, as torchrun does."
         num_faults = len(self.faults)
-        verdict = "do not train what a single process would train" if num_faults else "train one model"
+        is_partial = any(finding.kind == "skipped" for finding in self.findings)
+        right = "show no fault in what could be compared" if is_partial else "train one model"
+        verdict = "do not train what a single process would train" if num_faults else right
         watched = ", ".join(f"{min(number, self.steps)} steps of {name}" for name, number in self.watched.items())
         lines = [
             *map(str, self.findings),

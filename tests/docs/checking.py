@@ -29,7 +29,7 @@ def check_command(words, patch):
         patch.setenv(*words[0].split("=", 1))
         words = words[1:]
     if words[0] in ("torchrun", "deepspeed", "taskset"):
-        words = words[words.index("python" if "python" in words else "-m" if "benchmarks" in words else "lit-gans") :]
+        words = words[words.index(next(word for word in ("python", "lit-gans", "-m") if word in words)) :]
         words = ["python", *words] if words[0] == "-m" else words
     forget_modules()
     try:
