@@ -44,7 +44,7 @@ class Look:
         change: mean distance between the images of the same latents at this check and at the previous check; None at
             the first check.
         twins: share of samples that have a twin, minus the same share of the real images. A twin is another image of
-            the same class at a distance below `TWIN`. 0 for translations, which vary as much as their inputs.
+            the same class at a distance below `TWIN`. It is 0 for translations: they vary as their inputs do.
         classes: classes in which most samples have twins.
         copies: share of samples that are copies of training images, see `copied`; None if it was not measured.
     """
@@ -89,8 +89,8 @@ def copied(samples: Float[Tensor, "n d"], real: Float[Tensor, "m d"]) -> float:
 
     A sample is a copy if its distance to the nearest real image is below a threshold. The threshold is half of the
     distance from that real image to the next real image. Alaa et al. (2022, section 2.2) use the full distance as the
-    threshold, below which about half of the samples of a perfect generator lie. Half the distance is far below the
-    difference between two real images of the same object.
+    threshold, below which about half of the samples of a perfect generator lie. Half of that distance is far
+    smaller than the distance between two real images of the same object.
 
     Args:
         samples: generated images.

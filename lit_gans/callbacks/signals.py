@@ -50,7 +50,7 @@ class StopSignals:
 
         Args:
             *numbers: numbers of the signals.
-            says: whether the first signal prints a line that the training stops; only one of several processes should.
+            says: whether the first signal prints that the training stops; set it on only one of several processes.
         """
         self.received, self._is_waiting, self._prints, self._store = None, True, says, None
         for number in numbers:

@@ -52,7 +52,7 @@ class Finding:
 
     @property
     def is_fault(self) -> bool:
-        """Whether the ranks do not train the model that a single process would train."""
+        """Whether the ranks train another model than a single process would; otherwise, the finding is a note."""
         return bool(self.remedy)
 
     def __str__(self) -> str:

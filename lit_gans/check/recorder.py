@@ -31,7 +31,7 @@ from lit_gans.check.records import Call, State, Step, Weight
 
 _CALLS = 40  # recorded forward passes of each network
 _ROWS = 128  # recorded rows of an input
-_FEWEST = 4  # numbers in a row of an input; smaller rows, such as labels, are equal by chance
+_FEWEST = 4  # minimum size of a row: smaller rows, such as labels, are often equal on two ranks by chance
 _LIBRARIES = tuple(
     {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")} | {str(Path(__file__).parents[1])}
 )

@@ -65,7 +65,7 @@ def write_sharded(
 def _replacing(path: Path, strategy: ParallelStrategy) -> Iterator[Path]:
     """Yields the same new folder on all ranks. Once all ranks have written to it, it replaces `path`; see `replace`.
 
-    The ranks compute the checksums of the commit marker together. The commit marker is written last.
+    Each rank computes the checksums of its files. The commit marker, which lists all checksums, is written last.
 
     Raises:
         FailedWrite: a file cannot be written. The new folder is then removed, and `path` is not changed.

@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run_additional_process(resolved: Path) -> int:
-    """Trains as an additional process of a run, and returns the exit code."""
+    """Runs an additional process of a training run, and returns the exit code."""
     with _failures_printed():
         return report(train(yaml.safe_load(resolved.read_bytes())))
     return FAILED

@@ -192,8 +192,8 @@ class VectorQuantizer(nn.Module):
         num_codes: number of learned vectors.
         channels: length of a vector.
         commitment_weight: weight of the encoder's term, beta in equation 3.
-        legacy: whether beta is applied to the vectors' term instead. This was a mistake in the first code of VQGAN,
-            which trained the published weights.
+        legacy: whether beta is applied to the vectors' term instead. VQGAN's code had this mistake when its
+            published weights were trained.
     """
 
     def __init__(self, num_codes: int, channels: int, commitment_weight: float = 0.25, legacy: bool = False) -> None:

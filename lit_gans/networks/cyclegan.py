@@ -1,6 +1,6 @@
 """Generators of CycleGAN (Zhu et al. 2017, section 7.2), which are the residual networks of Johnson et al. (2016).
 
-Shapes: N batch, A and C channels, H and W height and width.
+Shapes: N is the batch size, A and C are numbers of channels, H and W are height and width.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class OptimizedNetwork:
         name: paths of the largest submodules whose parameters all belong to the network, joined by "+".
         optimizer: optimizer that steps the network.
         parameters: parameters of the network, in the optimizer's order.
-        names: all names that the parameters have in the module. A tied parameter has several names.
+        names: names of the parameters in the module. A tied parameter has several names.
         roots: largest submodules, by path, that have a `forward` and whose parameters all belong to the network.
         loose: parameters outside of all roots, by name, such as a parameter of the module itself.
     """

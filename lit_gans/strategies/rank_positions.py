@@ -10,7 +10,8 @@ In the first `_EVERY` iterations, the rank then reads the events of its neighbor
 raises an error before its collective begins. Reading is one round trip to the store, which answers immediately,
 whatever the neighbors are doing. It takes 0.07 ms between two processes on one machine, about 20 ms in total for a
 training run with two networks. Afterwards, the ranks compare their events only at the end of every `_EVERY` iterations.
-If they disagree in between, they wait until the timeout of the process group, and the events explain the timeout error.
+If ranks disagree between two comparisons, they wait for each other until the process group's timeout. The recorded
+events then explain the timeout error.
 """
 
 from __future__ import annotations

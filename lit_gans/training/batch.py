@@ -21,7 +21,7 @@ Batch = dict[str, Tensor]
 - other noise of one step (n, ...), uniform in [0, 1).
 """
 
-_ROUNDING = 0.01  # tolerance of the value range for rounding in bf16 and for resized images
+_ROUNDING = 0.01  # by how much values may exceed the range [-1, 1], through rounding in bf16 or resizing
 
 
 def prepare_batch(data: Any, channels_last: bool) -> Batch:

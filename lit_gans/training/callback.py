@@ -80,7 +80,7 @@ class GenerativeCallback(Callback):
     # resolved configuration of the run, which is passed to loggers; None if the callback does not know it
     hyperparameters: Mapping[str, Any] | None = None
     left_out: Mapping[str, str] = {}  # maps each requested score that is not measured to the reason
-    # what two callbacks of this class would both do, for the error message; empty if a trainer can have several
+    # For the error message: what two callbacks of this class would both do. Empty if a trainer can have several.
     conflict: str = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -27,7 +27,7 @@ from lit_gans.training.schedules import Constant, Progress, Schedule
 
 # unsupported: LBFGS needs a closure for its step, SparseAdam needs sparse gradients, Muon supports matrices only
 _UNSUPPORTED = ("Optimizer", "LBFGS", "SparseAdam", "Muon")
-_NOT_OPTIONS = ("params", "foreach", "capturable", "differentiable", "fused")  # all but params choose an implementation
+_NOT_OPTIONS = ("params", "foreach", "capturable", "differentiable", "fused")  # the last four choose an implementation
 _FUSED = ("Adam", "AdamW")
 
 

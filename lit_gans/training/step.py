@@ -187,7 +187,7 @@ class TrainingStep:
         augmented = gan.augmentations.apply(batch, gan.progress)
         # the penalties precede the scores, so that FSDP reduces gradients only after the penalties' gradients exist
         penalties = self._separate_penalties(augmented, separate)
-        # the discriminators run uncompiled, since a penalty on shared scores differentiates their graph twice
+        # with shared scores, the penalty differentiates the discriminators' graph twice
         with uncompiled(*map(gan.get_submodule, gan.discriminator_names if shared else ())):
             outputs = gan.discriminator_losses(augmented["image"], augmented["fake"], augmented)
         penalties |= self._shared_penalties(outputs, batch, shared)

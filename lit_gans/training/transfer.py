@@ -13,7 +13,7 @@ from lit_gans.common.errors import RefusedInput
 
 @dataclass
 class Transferred:
-    """Report of which tensors a network received from another network.
+    """Lists the tensors that a network has received from another network.
 
     Attributes:
         loaded: names of the tensors that were copied.

@@ -1,6 +1,7 @@
 """Private APIs of DeepSpeed. Checked with deepspeed 0.19.8.
 
-DeepSpeed marks few names as private. This module also wraps the names that its documentation does not mention.
+DeepSpeed marks few names as private. Names that DeepSpeed's documentation does not mention are
+wrapped here, too.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class Folder(PackedData):
         return self._files
 
     def identity(self) -> dict[str, Any]:
-        """Returns digests of the contents of all files, of their classes, and of the files that are left out.
+        """Returns digests of the images' contents, of their classes, and of the list of skipped files.
 
         The images are packed again if the contents or the classes change, but not if files are moved or renamed.
         """

@@ -33,8 +33,8 @@ Rows = list[tuple[str, str]]
 def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) -> tuple[dict[Path, str], list[str]]:
     """Reads the class of each image from a CSV file with the columns `file` and `class`.
 
-    Backslashes, Unicode forms and case can differ between the file names in the table and in the folder if exactly one
-    image matches.
+    A file name in the table may differ from the one in the folder in backslashes, Unicode form and case, as long as
+    exactly one image matches.
 
     Args:
         table: path of the CSV file.
