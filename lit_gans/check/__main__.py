@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import runpy
+import signal
 import sys
 import threading
 import time
@@ -47,7 +48,7 @@ class _Watchdog(threading.Thread):
                     f"lit_gans.check: {differences[0]}\nlit_gans.check: the ranks wait for each other: ended.",
                     flush=True,
                 )
-                os._exit(1)
+                os.kill(os.getpid(), signal.SIGKILL)  # the main thread cannot end: it waits for the other ranks
 
 
 def main(script: str, arguments: list[str], as_module: bool, steps: int, patience: float) -> int:

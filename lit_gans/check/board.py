@@ -14,6 +14,7 @@ from torch.distributed import is_initialized as group_is_initialized
 
 from lit_gans.check.findings import RankRecords
 from lit_gans.check.records import Call, End, State, loaded_step
+from lit_gans.common._compat.torch import default_store
 
 _WAIT = timedelta(seconds=30)
 
@@ -64,8 +65,7 @@ def board(name: str) -> Board | None:
 
     if distributed.get_world_size() == 1:
         return None
-    default = distributed.distributed_c10d._get_default_store()
-    return Board(default, distributed.get_rank(), distributed.get_world_size(), name)
+    return Board(default_store(), distributed.get_rank(), distributed.get_world_size(), name)
 
 
 def events_of(shared: Board, rank: int) -> Iterator[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import sys
+import inspect
 import sysconfig
 import weakref
 from collections import Counter
@@ -28,6 +28,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.hooks import RemovableHandle
 
 from lit_gans.check.records import Call, State, Step, Weight
+from lit_gans.common._compat.torch import NormBase, call_after_backward
 
 _CALLS = 40  # recorded forward passes of each network
 _ROWS = 128  # recorded rows of an input
@@ -35,8 +36,7 @@ _FEWEST = 4  # minimum size of a row: smaller rows, such as labels, are often eq
 _LIBRARIES = tuple(
     {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")} | {str(Path(__file__).parents[1])}
 )
-_NORMS = (nn.modules.batchnorm._NormBase,)
-_DROPOUTS = (nn.modules.dropout._DropoutNd, nn.RReLU)
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
 class _Gradient:
@@ -177,7 +177,7 @@ class Recorder:
         def contributed(gradient: Tensor) -> None:
             if not self._in_backward:
                 self._in_backward = True
-                torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+                call_after_backward(self._end_backward)
             current = reference()
             record = self._gradients.get(key)
             if record is None or current is None or current.grad is None or not _any(current.grad):
@@ -295,14 +295,14 @@ class Recorder:
             if module is None:
                 continue
             network = unwrapped(module)
-            if any(isinstance(layer, _DROPOUTS) and layer.p for layer in network.modules()):  # type: ignore[attr-defined]
+            if any(isinstance(layer, _DROPOUTS) and layer.p for layer in network.modules()):
                 state.draws.append(name)
             for path, layer in network.named_modules():
                 for short, buffer in layer.named_buffers(recurse=False):
                     full = f"{path}.{short} of {name}".lstrip(".")
                     if not is_sharded(buffer):
                         state.buffers[full] = _digest(buffer)
-                    if isinstance(layer, _NORMS):
+                    if isinstance(layer, NormBase):
                         state.running.append(full)
             for path, parameter in network.named_parameters():
                 followed = id(parameter) in self._of_parameters  # it has required a gradient
@@ -392,7 +392,7 @@ def _random_state() -> str:
 
 def _frames() -> Iterator[FrameType]:
     """Yields the frames of the script, from the innermost on."""
-    frame: FrameType | None = sys._getframe(1)
+    frame = inspect.currentframe()
     while frame is not None:
         path = frame.f_code.co_filename
         if not path.startswith((*_LIBRARIES, "<")):

@@ -75,6 +75,13 @@ def test_a_module_does_not_say_that_it_is_compiled():
     assert [name for name in public if "compile" in name] == ["compile"], "use the public one"
 
 
+def test_a_function_is_called_at_the_end_of_a_backward_pass():
+    ends, tensor = [], torch.ones(2, requires_grad=True)
+    tensor.register_hook(lambda gradient: _compat.call_after_backward(lambda: ends.append(tensor.grad is not None)))
+    tensor.sum().backward()
+    assert ends == [True]
+
+
 def test_a_tensor_has_no_public_count_of_its_changes():
     tensor = torch.zeros(2)
     before = _compat.version_of(tensor)

@@ -103,7 +103,7 @@ def test_a_training_on_crops_measures_and_shows_whole_pairs(tiny_gan, fit, tmp_p
     assert 0 < measured.values["metric/l1"] < 1
     grid, columns = module.sample_grid(6, 0, data)
     assert (grid.shape, columns) == ((6, 1, 24, 40), 6)
-    with pytest.raises(RefusedInput, match=r"whole_size=24: crops of image_size=\[16,32\] do not fit into it"):
+    with pytest.raises(RefusedInput, match=r"whole_size=24: crops of image_size=\[16,32\] do not fit into this size"):
         PairedFolder(str(tmp_path / "pairs"), image_size=(16, 32), whole_size=24)
 
 

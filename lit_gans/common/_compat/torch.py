@@ -60,6 +60,16 @@ def default_store() -> Store:
     return distributed_c10d._get_default_store()
 
 
+def call_after_backward(function: Callable[[], None]) -> None:
+    """Calls a function at the end of the backward pass that is running, from a hook of that pass.
+
+    Older versions have only the private `torch.autograd.Variable._execution_engine.queue_callback`. The public
+    `torch.autograd.graph.queue_callback` was added in https://github.com/pytorch/pytorch/pull/193958.
+    """
+    public = vars(torch.autograd.graph).get("queue_callback")
+    (public or torch.autograd.Variable._execution_engine.queue_callback)(function)
+
+
 def set_timeout(group: ProcessGroup, timeout: timedelta) -> None:
     """Sets the timeout for the collectives of a process group.
 
