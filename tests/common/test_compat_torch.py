@@ -40,9 +40,12 @@ def test_the_timeout_of_every_group_is_set(groups):
 
 def test_older_versions_of_torch_lack_the_new_names():
     """Beside which `copy_all`, `lerp_all`, `norm_all`, `set_timeout` and `WITHOUT_BUFFER_SYNC` have the old ones."""
-    assert oldest("torch") < Version("2.15"), "use torch.distributed.set_timeout, forward_sync_buffers, torch.foreach"
+    assert oldest("torch") < Version("2.15"), (
+        "use torch.distributed.set_timeout, torch.autograd.graph.queue_callback, forward_sync_buffers, torch.foreach"
+    )
     if Version(version("torch")) >= Version("2.15"):
         assert {"set_timeout"} <= vars(dist.distributed_c10d).keys()
+        assert "queue_callback" in vars(torch.autograd.graph)
         assert _compat.WITHOUT_BUFFER_SYNC == {"forward_sync_buffers": False}
         foreach = import_module("torch.foreach")
         assert (_compat._copy, _compat._lerp, _compat._norm) == (foreach.copy_, foreach.lerp_, foreach.norm)
