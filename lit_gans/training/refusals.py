@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.cli import SaveConfigCallback
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
@@ -34,7 +34,9 @@ INSTEAD_OF_TRAINER = {  # see `refuse_automatic_arguments`
 def refuse_arguments(module: LightningModule, trainer: Trainer) -> None:
     """Raises `RefusedInput` for arguments of the Trainer that GANs do not support, before Lightning checks them."""
     refuse_automatic_arguments(module, trainer)
-    ignored = any(callback.config.get("lr_scheduler") for callback in callbacks_of(trainer, SaveConfigCallback))
+    cli = sys.modules.get("lightning.pytorch.cli")  # imported by every script that uses LightningCLI
+    saves = () if cli is None else callbacks_of(trainer, cli.SaveConfigCallback)
+    ignored = any(callback.config.get("lr_scheduler") for callback in saves)
     if "configure_optimizers" in vars(module) or ignored:  # LightningCLI ignores --lr_scheduler without --optimizer
         raise RefusedInput(
             f"{type(module).__name__} has an optimizer for each network, but --optimizer and --lr_scheduler of"

@@ -173,7 +173,7 @@ class Counted(Checkpoint):
         if collectives.count:
             self.collectives.append(trainer.global_step)
 
-    def _write(self, trainer, name):
+    def _save(self, trainer, name):
         self.saved.append(trainer.global_step)
 
 

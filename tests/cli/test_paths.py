@@ -103,7 +103,7 @@ def test_every_command_takes_names_that_are_no_utf_8(ran, refused, not_utf8):
     digits = ["metrics=digits", "metrics.num_samples=20", "metrics.batch_size=10"]
     ran("evaluate", f"checkpoint={own}", *digits)
     ran("train", "-m", *tiny, *images, *SHORT, "seed=0,1")
-    assert "TensorBoard cannot write into the folder" in refused(
+    assert "TensorBoard cannot write to the folder" in refused(
         "train", *tiny, *images, *SHORT, "logger=tensorboard", f"hydra.run.dir={BYTES}s/other"
     )
 
