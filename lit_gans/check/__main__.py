@@ -63,6 +63,7 @@ def main(script: str, arguments: list[str], as_module: bool, steps: int, patienc
             (runpy.run_module if as_module else runpy.run_path)(script, run_name="__main__")
     finally:
         watchdog.ended.set()
+        watchdog.join()  # a thread that still reads the store would abort the process at its end
         if check.board is None or check.board.rank == 0:
             print(check.report(), flush=True)
     return 1 if check.faults else 0
@@ -77,4 +78,7 @@ if __name__ == "__main__":
     parser.add_argument("-m", dest="as_module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
-    sys.exit(main(**vars(parser.parse_args())))
+    options = parser.parse_args()
+    if not options.as_module and not Path(options.script).is_file():
+        parser.error(f"there is no file {options.script}: give the path of the training script")
+    sys.exit(main(**vars(options)))

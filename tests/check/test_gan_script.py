@@ -60,6 +60,19 @@ def test_a_fault_has_the_line_of_its_step(found):
     assert "4 of 4 parameters, first layers.0.weight" in finding["what"]
 
 
+def test_a_missing_script_and_one_that_fails_are_said(tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"]
+    missing = subprocess.run([*command, "lit_gans.check", "nothing.py"], capture_output=True, text=True, timeout=120)
+    assert missing.returncode == 1
+    assert "there is no file nothing.py" in missing.stderr
+    script = tmp_path / "fails.py"
+    script.write_text("raise ValueError('of the script')")
+    failed = subprocess.run([*command, "lit_gans.check", str(script)], capture_output=True, text=True, timeout=120)
+    assert failed.returncode == 1
+    assert "ValueError: of the script" in failed.stderr
+    assert "SIGABRT" not in failed.stderr
+
+
 @pytest.mark.parametrize(("case", "code"), [("none", 0), ("gradients_not_averaged", 1)])
 def test_the_command_prints_a_verdict_and_ends_with_a_code(case, code):
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m", "lit_gans.check"]
