@@ -9,8 +9,8 @@ from datetime import timedelta
 from itertools import count
 from typing import Any
 
+from torch import distributed
 from torch.distributed import PrefixStore, Store, TCPStore
-from torch.distributed import is_initialized as group_is_initialized
 
 from lit_gans.check.findings import RankRecords
 from lit_gans.check.records import Call, End, State, loaded_step
@@ -59,11 +59,7 @@ def board(name: str) -> Board | None:
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         store = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=_WAIT)
         return Board(store, int(os.environ["RANK"]), world_size, name)
-    if not group_is_initialized():
-        return None
-    from torch import distributed
-
-    if distributed.get_world_size() == 1:
+    if not distributed.is_initialized() or distributed.get_world_size() == 1:
         return None
     return Board(default_store(), distributed.get_rank(), distributed.get_world_size(), name)
 

@@ -249,7 +249,8 @@ class Recorder:
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         name = self._name_of(optimizer)
-        self._stepped_at.setdefault(name, []).append(self._backward)
+        if self._handles:  # a script of days must not fill the memory after the watched steps
+            self._stepped_at.setdefault(name, []).append(self._backward)
         step = self._pending.pop(id(optimizer), None)
         if step is None:
             return
@@ -359,22 +360,26 @@ def is_sharded(tensor: Tensor) -> bool:
     return type(tensor).__name__ == "FlatParameter" or hasattr(tensor, "ds_id")
 
 
+def _dense(tensor: Tensor) -> Tensor:
+    """Returns the values of a tensor, which is sparse or a replicated DTensor in some scripts, without a graph."""
+    values = tensor.detach()
+    values = values.to_local() if hasattr(values, "to_local") else values
+    return values if values.layout == torch.strided else values.to_dense()
+
+
 def _projection(tensor: Tensor) -> float:
     """Returns a linear function of a tensor, the same for tensors of the same size."""
-    local = getattr(tensor.detach(), "_local_tensor", tensor.detach())
-    values = (local.to_dense() if local.layout != torch.strided else local).double().flatten()
+    values = _dense(tensor).double().flatten()
     direction = torch.arange(1, values.numel() + 1, device=values.device, dtype=torch.double).mul_(0.7).cos_()
     return float(values @ direction)
 
 
 def _any(gradient: Tensor) -> bool:
-    local = getattr(gradient, "_local_tensor", gradient)
-    return bool(local.to_dense().any() if local.layout != torch.strided else local.any())
+    return bool(_dense(gradient).any())
 
 
 def _digest(tensor: Tensor) -> str:
-    local = getattr(tensor.detach(), "_local_tensor", tensor.detach())
-    values = local.cpu().contiguous().reshape(-1)
+    values = _dense(tensor).cpu().contiguous().reshape(-1)
     return hashlib.blake2b(values.view(torch.uint8).numpy().data if values.numel() else b"", digest_size=8).hexdigest()
 
 

@@ -38,7 +38,7 @@ class Step:
     """One step of an optimizer.
 
     Attributes:
-        optimizer: number of the optimizer, in the order of first steps, and its class.
+        optimizer: class of the optimizer, and the networks that it steps.
         number: number of the step of this optimizer, from 1.
         line: file and line of the script that called the step.
         weights: the parameters of the optimizer.

@@ -11,10 +11,32 @@ import pytest
 import torch
 
 from lit_gans.check import check_ranks
-from tests.check.gan_script_names import CONSEQUENCES, FAULTS, NOTES, RIGHT
 from tests.strategies import ranks
 
 SCRIPT = Path(__file__).with_name("gan_script.py")
+RIGHT = ("none", "by_hand")
+FAULTS = (
+    "weights_never_equal",
+    "gradients_summed",
+    "gradients_averaged_twice",
+    "gradients_not_averaged",
+    "gradients_differ",
+    "factor_of_each_rank",
+    "steps_of_some_ranks",
+    "order_of_steps",
+    "same_random_numbers",
+    "buffers_differ",
+    "averages_differ",
+    "same_inputs",
+    "shared_inputs",
+    "stale_gradients",
+)
+CONSEQUENCES = {  # further kinds that a fault brings with it
+    "steps_of_some_ranks": {"order_of_steps", "averages_differ"},
+    "same_random_numbers": {"same_inputs"},
+    "weights_never_equal": {"averages_differ"},
+}
+NOTES = {"local_statistics": 1, "never_a_gradient": 2, "synchronizes_each_microbatch": 1}  # number of notes
 
 pytestmark = pytest.mark.ranks
 
@@ -58,6 +80,33 @@ def test_a_fault_has_the_line_of_its_step(found):
     assert SCRIPT.read_text().splitlines()[int(number) - 1].strip() == "optimizer_d.step()"
     assert "discriminator (Discriminator)" in finding["where"]
     assert "4 of 4 parameters, first layers.0.weight" in finding["what"]
+
+
+WAITS = """
+import os, time
+import torch
+
+generator, discriminator = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+if os.environ["RANK"] == "1":
+    optimizer = torch.optim.SGD(discriminator.parameters(), lr=0.1)
+    discriminator(torch.ones(2, 4)).sum().backward()
+else:
+    optimizer = torch.optim.SGD(generator.parameters(), lr=0.1)
+    generator(torch.ones(2, 4)).sum().backward()
+optimizer.step()
+time.sleep(600)
+"""
+
+
+def test_ranks_that_wait_for_each_other_end_with_the_reason(tmp_path):
+    script = tmp_path / "waits.py"
+    script.write_text(WAITS)
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m", "lit_gans.check"]
+    command += ["--patience", "2", str(script)]
+    ran = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 1
+    assert "FAULT order_of_steps" in ran.stdout
+    assert "the ranks wait for each other: ended" in ran.stdout
 
 
 def test_a_missing_script_and_one_that_fails_are_said(tmp_path):

@@ -81,6 +81,14 @@ def test_records_have_the_local_gradients_and_the_line():
         assert weight.before != weight.after
 
 
+def test_nothing_grows_after_the_watched_steps():
+    recorder = Recorder(2, lambda name, record: None, lambda name: None)
+    train(6)
+    recorder.close()
+    assert recorder.numbers == {"Adam of network (Sequential)": 6}
+    assert len(recorder._stepped_at["Adam of network (Sequential)"]) == 2
+
+
 def test_a_single_process_has_nothing_to_compare():
     with check_ranks() as check:
         train(1)

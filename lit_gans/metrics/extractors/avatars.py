@@ -5,6 +5,7 @@ In a clone of the repository, `python -m tests.metrics.extractors.train_avatars`
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 
@@ -84,9 +85,7 @@ class AvatarsExtractor(Extractor):
             raise_if_no_attribute(label, "label")
         self.label = label
         self.num_logits = self.num_classes = 0 if label is None else _NUM_OPTIONS[label]
-        self.reader = AttributeReader()
-        self.reader.load_state_dict(trained_reader().state_dict())
-        self.eval().requires_grad_(False)
+        self.reader = deepcopy(trained_reader())  # which moves to the device of the images
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
         color = resized(in_color(images), _IMAGE_SIZE).float() / 255
