@@ -6,8 +6,8 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
+from lightning.pytorch.callbacks import LambdaCallback
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lit_gans.callbacks import RunCheckpoint

@@ -136,7 +136,7 @@ def test_a_choice_that_another_value_undoes_is_refused(choice, value):
         (
             ["schedule@model.generator_optimizer.schedule=constant", "experiment=r3gan_digits"],
             "model.generator_optimizer.schedule.end=0.1",
-            "Constant",
+            "ConstantSchedule",
         ),
     ],
 )
