@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from lit_gans import RefusedInput, build, compose
 from lit_gans.callbacks import GenerativeMetrics
-from lit_gans.cli.fit import _run
+from lit_gans.cli.commands.fit import _run
 from lit_gans.config.build import resolve, to_cli
 from lit_gans.config.groups import options
 from lit_gans.config.signatures import construct

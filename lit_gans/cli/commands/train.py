@@ -32,9 +32,9 @@ from omegaconf import DictConfig
 from lit_gans.callbacks import Mirror, RunCheckpoint, RunConfig
 from lit_gans.checkpoints.locate import FOLDER, find_checkpoint, resume_point
 from lit_gans.checkpoints.remote import Remote
+from lit_gans.cli.commands.plan import planned
 from lit_gans.cli.notices import Notices
 from lit_gans.cli.outcome import SweepRun, entry_of, found_by_sweeper, report, write_summary
-from lit_gans.cli.plan import planned
 from lit_gans.cli.sweep_score import RefusedSweep, sweep_score
 from lit_gans.cli.train_arguments import (
     RUN_FOLDER,

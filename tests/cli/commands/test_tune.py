@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from lit_gans.cli.tune import Search
+from lit_gans.cli.commands.tune import Search
 from lit_gans.common.errors import RefusedInput
 
 CONFIG = {
@@ -42,7 +42,7 @@ def test_the_largest_batch_without_a_loss_and_what_is_clearly_faster_are_chosen(
 
 def test_trials_that_would_take_longer_than_the_time_left_are_not_begun(monkeypatch, capsys):
     clock = [0.0]
-    monkeypatch.setattr("lit_gans.cli.tune.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("lit_gans.cli.commands.tune.time.monotonic", lambda: clock[0])
 
     def slow(config, threads, seconds):
         clock[0] += 5.0 if config["data"]["batch_size"] == 64 else 9.0

@@ -10,7 +10,7 @@ import torch
 import yaml
 from torchvision.utils import save_image
 
-from lit_gans.cli import plan as planning
+from lit_gans.cli.commands import plan as planning
 from lit_gans.cli.timing import Timing, _Clock, busy_machine
 from lit_gans.common.size import as_size
 
