@@ -196,10 +196,6 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._exchange_at, self._exchange_interval = trainer.global_step + 1, 1
         self._last_at = trainer.global_step
         refuse_other_run(trainer)
-        if not continues_run(trainer):
-            for logger in trainer.loggers:
-                if isinstance(logger, CSVMetrics):
-                    logger.begin_run()
         self._monitor.start(trainer)
         value = self._monitor.value(trainer)
         if trainer.global_step == 0:
@@ -339,9 +335,15 @@ def refuse_other_run(trainer: Trainer) -> None:
     """Raises `RefusedInput` if `RunCheckpoint` would overwrite the checkpoints of another run.
 
     A training that resumes from a checkpoint in another folder may overwrite checkpoints up to its own iteration. Every
-    callback that writes to the run folder calls this function when the training starts, before it writes.
+    callback that writes to the run folder calls this function when the training starts, before it writes. A new run
+    also tells `CSVMetrics` that rows in its file are from another run.
     """
-    if not trainer.is_global_zero or not callbacks_of(trainer, RunCheckpoint) or continues_run(trainer):
+    if not trainer.is_global_zero or continues_run(trainer):
+        return
+    for logger in trainer.loggers:
+        if isinstance(logger, CSVMetrics):
+            logger.begin_run()
+    if not callbacks_of(trainer, RunCheckpoint):
         return
     folder, start = RunCheckpoint.folder(trainer), trainer.global_step
     # an interrupted replacement leaves a name that ends in .old

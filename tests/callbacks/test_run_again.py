@@ -121,6 +121,39 @@ def test_a_film_has_the_grids_of_its_own_run(again, tmp_path):
     assert frames(folder / "training.gif") == 2, "of iterations 0 and 3, beside the earlier 2, 4 and 6"
 
 
+def test_without_checkpoints_the_files_of_an_earlier_run_are_kept_and_not_mixed(again, tmp_path, caplog):
+    folder = tmp_path / "run"
+
+    def run(max_steps):
+        logged = {"logger": CSVMetrics(str(folder)), "log_every_n_steps": 2}
+        again(max_steps, Samples(every_n_steps=2, num=4), **logged)
+        return contents(folder)
+
+    first = run(6)
+    assert not caplog.records, "nothing was there"
+    second = run(4)
+    assert {path.name for path in (folder / "samples").iterdir()} == {
+        "000000.png",
+        "000002.png",
+        "000004.png",
+        "training.gif",
+    }
+    assert steps(folder / "metrics.csv") == [1, 3]
+    moved = {"samples": "samples-1", "metrics.csv": "metrics-1.csv"}
+    for path, content in first.items():
+        top, *rest = path.relative_to(folder).parts
+        assert second[folder.joinpath(moved[top], *rest)] == content
+    assert sorted(record.getMessage() for record in caplog.records) == [
+        f"{folder / 'metrics.csv'} is from an earlier run, and is kept as metrics-1.csv",
+        f"{folder / 'samples'} is from an earlier run, and is kept as samples-1",
+    ]
+    third = run(2)
+    assert set(second) <= {*third, folder / "samples/000004.png"}
+    assert {path.name for path in folder.iterdir()} == {
+        *("samples", "samples-1", "samples-2", "metrics.csv", "metrics-1.csv", "metrics-2.csv")
+    }
+
+
 def test_a_film_has_the_grids_of_the_run_that_was_resumed(again, tmp_path):
     folder = tmp_path / "run"
     again(4, Samples(every_n_steps=1, num=4))  # without a checkpoint
