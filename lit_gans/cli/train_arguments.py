@@ -28,8 +28,8 @@ _PACKAGES = {  # package that an option of metrics requires, and the extra of li
 }
 _ALTERNATIVE_METRICS = "efficientnet_lite2"  # used if a loss of the model uses the default feature extractor
 RUN_FOLDER = "hydra.run.dir"
-_COMMAND_KEYS = ("minutes", "output")  # keys of `plan` and `tune` that are not keys of a training
-_UNTYPED_KEYS = frozenset(("config", "overrides"))  # parameters of `plan` and `tune` that users cannot set
+_COMMAND_KEYS = ("minutes", "output")  # keys of `plan` that are not keys of a training
+_UNTYPED_KEYS = frozenset(("overrides",))  # parameters of `plan` that users cannot set
 _SWEEP_PREFIXES = ("hydra.sweep", "hydra/sweeper", "hydra.launcher", "hydra/launcher")  # includes `hydra.sweeper.`
 _FOLDERS = (RUN_FOLDER, "hydra.sweep.dir", "trainer.default_root_dir")
 

@@ -79,7 +79,6 @@ plan data.root=empty minutes=-1 | minutes=-1.0 must be greater than 0
 plan data.root=empty | empty contains no images
 plan data.root=empty output=plan.yaml | an experiment is a YAML file in a folder named experiment
 plan data.root=empty data=digits | a plan is for data=folder, not data=digits
-tune modle=dcgan | did you mean 'model'?
 fit | the following arguments are required
 """
 LINES = [tuple(line.split(" | ", 1)) for line in TABLE.strip().splitlines()]

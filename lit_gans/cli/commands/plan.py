@@ -311,7 +311,7 @@ def _choose_sizes(choice: Choice, pictures: Survey, seconds: float) -> Timing:
         choice.prefer({"model.generator_width": width, "model.discriminator_width": width})
         config = choice.config(metrics="none")
         noise = RandomImages(size, config["data"]["channels"], config["data"]["batch_size"])
-        return speed(config, torch.get_num_threads(), _TRIAL, noise)
+        return speed(config, _TRIAL, noise)
 
     first = sizes[min(1, len(sizes) - 1)], widths[0]
     timing = timed(*first)
