@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from lit_gans.cli.command import described, main_of, names
 from lit_gans.common.errors import nearest
-from lit_gans.config.mistakes import DONE, FAILED, REFUSED, STOPPED, refused_is_2
+from lit_gans.config.mistakes import DONE, FAILED, REFUSED, STOPPED, exit_with_2
 
 _FLAGS = ("-h", "--help")
 _LAST = """
@@ -64,7 +64,7 @@ def run(arguments: list[str]) -> int:
     if name != "train":
         print(command_help(name))
         return DONE
-    return refused_is_2(lambda: print(train_help(rest)))
+    return exit_with_2(lambda: print(train_help(rest)))
 
 
 def stopped(command: Callable[[], int]) -> int:
