@@ -32,7 +32,7 @@ _SITE = "https://github.com/lit-gans/lit_gans/blob/main"
 def on_files(files: Files, config: Any) -> Files:
     """Adds the generated pages, with the file that an edit of each begins with."""
     pages = {
-        "reference/cli.md": (cli_reference(), "lit_gans/cli"),
+        "reference/cli.md": (cli_reference(), "lit_gans/cli/commands"),
         "reference/configuration.md": (configuration_reference(), "lit_gans"),
         "contributing.md": (contributing(), "CONTRIBUTING.md"),
     }

@@ -20,7 +20,7 @@ def test_a_command_shows_its_keys_with_meanings_and_defaults(command, name, monk
     monkeypatch.setenv("COLUMNS", "80")
     code, out, err = command(name, "--help")
     assert (code, err) == (0, "")
-    function = getattr(importlib.import_module(f"lit_gans.cli.{name}"), name)
+    function = getattr(importlib.import_module(f"lit_gans.cli.commands.{name}"), name)
     keys, examples = out.partition("\nKeys\n")[2].split("\n\nExamples\n")
     said, text = meanings(function), " ".join(keys.split())
     for key, parameter in inspect.signature(function).parameters.items():

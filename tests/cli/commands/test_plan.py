@@ -28,7 +28,7 @@ def speeds(monkeypatch, request):
     """A device that takes 20 ms for an image of 32 pixels at a width of 32; what it timed."""
     timed, computing = [], getattr(request, "param", 1.0)
 
-    def speed(config, threads, seconds, images):
+    def speed(config, seconds, images):
         assert (images.image_size, images.channels) == (
             as_size(config["data"]["image_size"]),
             config["data"]["channels"],
