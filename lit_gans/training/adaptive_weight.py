@@ -9,7 +9,7 @@ the gradients of the output.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -42,8 +42,7 @@ def weight_gradient(
     Raises:
         RefusedInput: if the layer is not a convolution.
     """
-    function = next((function for kind, function in _WEIGHT_GRADIENTS.items() if isinstance(layer, kind)), None)
-    if function is None or getattr(layer, "transposed", True) or getattr(layer, "padding_mode", "") != "zeros":
+    if not isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d) or layer.padding_mode != "zeros":
         raise RefusedInput(
             f"the last layer is {type(layer).__name__}: an adaptive weight needs a Conv1d, Conv2d or Conv3d with zero"
             " padding."
@@ -51,11 +50,11 @@ def weight_gradient(
     shape = layer.out_channels, layer.in_channels // layer.groups, *layer.kernel_size
     with without_autocast(features):
         options = layer.stride, layer.padding, layer.dilation, layer.groups
-        result: Tensor = function(full_precision(features.detach()), shape, full_precision(gradient), *options)
-    return result
+        function: Callable[..., Tensor] = _WEIGHT_GRADIENTS[len(layer.kernel_size) - 1]
+        return function(full_precision(features.detach()), shape, full_precision(gradient), *options)
 
 
-_WEIGHT_GRADIENTS = {nn.Conv1d: conv1d_weight, nn.Conv2d: conv2d_weight, nn.Conv3d: conv3d_weight}
+_WEIGHT_GRADIENTS = conv1d_weight, conv2d_weight, conv3d_weight
 
 
 @dataclass

@@ -145,8 +145,7 @@ class Adversary(nn.Module):
         refuse_weights(gradient_penalty=gradient_penalty, approximate_r1=approximate_r1, lecam=lecam)
         refuse_below(1, penalty_every=penalty_every)
         refuse_below(0, start=start, ramp=ramp)
-        one = isinstance(discriminator, nn.Module)
-        self.discriminators = nn.ModuleList([discriminator] if one else discriminator)
+        self.discriminators = nn.ModuleList([discriminator] if isinstance(discriminator, nn.Module) else discriminator)
         if not len(self.discriminators):
             raise RefusedInput("discriminator=[]: an adversary needs at least one discriminator.")
         self.loss_name, self.weight, self.feature_matching = loss, weight, feature_matching
@@ -358,7 +357,8 @@ class Adversary(nn.Module):
         self.averaged_scores.lerp_(means, 1 - _LECAM_DECAY)
         # the first averages of few iterations are divided by their weight, which is below 1
         mean_real, mean_fake = (self.averaged_scores[:2] / self.averaged_scores[2]).clone()
-        return (real - mean_fake).square().mean() + (fake - mean_real).square().mean()
+        distance: Tensor = (real - mean_fake).square().mean() + (fake - mean_real).square().mean()
+        return distance
 
     # ---- helpers of both steps
 

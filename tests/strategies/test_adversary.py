@@ -20,7 +20,7 @@ from . import ranks
 STRATEGIES = {
     "ddp": NetworkDDP,
     "deepspeed_2": partial(NetworkDeepSpeed, stage=2),
-    "deepspeed_3": partial(NetworkDeepSpeed, stage=3),
+    "fsdp_network": NetworkFSDP,
     "fsdp_layer": partial(NetworkFSDP, wrap="layer"),
 }
 
@@ -54,7 +54,7 @@ class Denoiser(LightningModule):
 
     def train_dataloader(self):
         batches = torch.randn(5, 4, 3, 8, 8, generator=torch.Generator().manual_seed(1))
-        return DataLoader(batches[:, self.global_rank :: self.trainer.world_size], batch_size=None)
+        return DataLoader(batches.chunk(self.trainer.world_size, 1)[self.global_rank], batch_size=None)
 
 
 def train(**arguments):
