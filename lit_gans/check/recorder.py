@@ -3,6 +3,7 @@
 Hooks exist only while an optimizer is watched:
 
     before each forward pass of a module    names of networks and parameters, digests of their inputs
+    each call of torch.autograd.backward    numbers that multiply the loss
     each gradient of a parameter            what this rank's backward passes add to the gradient
     before and after each optimizer step    gradients, weights, and the line of the script
 """
@@ -15,7 +16,8 @@ import inspect
 import sysconfig
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,8 +29,8 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from lit_gans.check.records import Call, State, Step, Weight
-from lit_gans.common._compat.torch import NormBase, call_after_backward
+from lit_gans.check.records import Call, Factor, State, Step, Weight
+from lit_gans.common._compat.torch import NormBase, loss_factors
 
 _CALLS = 40  # recorded forward passes of each network
 _ROWS = 128  # recorded rows of an input
@@ -36,6 +38,7 @@ _FEWEST = 4  # minimum size of a row: smaller rows, such as labels, are often eq
 _LIBRARIES = tuple(
     {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")} | {str(Path(__file__).parents[1])}
 )
+_LONGEST = 1000  # longest list in which a network is searched for
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
@@ -45,6 +48,10 @@ class _Gradient:
     def __init__(self) -> None:
         self.local = 0.0
         self.backwards: list[int] = []
+
+
+class _Recomputed(BaseException):
+    """A saved number would have to be computed again, by a forward pass of a network."""
 
 
 class Recorder:
@@ -67,13 +74,16 @@ class Recorder:
         self._names: dict[int, str] = {}  # of the networks, by the identity of their modules
         self._parameters: dict[int, tuple[weakref.ref[Tensor], str]] = {}
         self._gradients: dict[int, _Gradient] = {}
+        self._with_gradient: set[int] = set()  # parameters that have had a gradient at a step
         self._optimizers: dict[int, tuple[weakref.ref[Optimizer], str]] = {}
         self.calls: Counter[str] = Counter()  # recorded inputs of each network
         self._depth = 0
-        self._backward, self._in_backward = 0, False
+        self._backward, self._in_backward, self._reads_factors = 0, False, False
         self._touched: dict[int, set[int]] = {}  # parameters that each backward pass has reached
         self._synchronizes: dict[str, bool] = {}  # whether the wrapper of a network synchronizes the next backward pass
         self._synchronized: dict[int, bool] = {}  # the same of each backward pass
+        self._factors: dict[int, list[Factor]] = {}  # numbers that multiply the loss of each backward pass
+        self._autograd_backward: Callable[..., None] | None = None  # torch's function, while it is replaced
         self._stepped_at: dict[str, list[int]] = {}  # number of the backward pass before which each step was
         self._pending: dict[int, Step] = {}
         self._handles: list[RemovableHandle] = []
@@ -94,12 +104,16 @@ class Recorder:
                 register_module_forward_hook(self._harmless(self._after_forward), always_call=True),
             ]
             self._depth = 0
+            self._autograd_backward = torch.autograd.backward
+            torch.autograd.backward = self._watched(self._autograd_backward)
 
     def _rest(self) -> None:
         """Removes all hooks but those of the optimizers, which count steps and notice new optimizers."""
         for handle in (*self._handles, *self._of_parameters.values()):
             handle.remove()
         self._handles, self._of_parameters = [], {}
+        if self._autograd_backward is not None:
+            torch.autograd.backward, self._autograd_backward = self._autograd_backward, None
 
     def _harmless(self, hook: Callable[..., None]) -> Callable[..., None]:
         """Returns a hook whose errors end the recording instead of the script."""
@@ -125,6 +139,8 @@ class Recorder:
     # ---- forward passes
 
     def _before_forward(self, module: nn.Module, inputs: Any) -> None:
+        if self._reads_factors:
+            raise _Recomputed
         self._depth += 1
         if self._depth > 1 or self._in_backward:
             return
@@ -175,9 +191,8 @@ class Recorder:
         key, reference = id(parameter), weakref.ref(parameter)
 
         def contributed(gradient: Tensor) -> None:
-            if not self._in_backward:
-                self._in_backward = True
-                call_after_backward(self._end_backward)
+            if not self._in_backward:  # torch.autograd.grad, which adds nothing to the gradient
+                return
             current = reference()
             record = self._gradients.get(key)
             if record is None or current is None or current.grad is None or not _any(current.grad):
@@ -192,9 +207,34 @@ class Recorder:
 
         return contributed
 
-    def _end_backward(self) -> None:
-        self._backward += 1
-        self._in_backward = False
+    # ---- backward passes
+
+    def _watched(self, backward: Callable[..., None]) -> Callable[..., None]:
+        """Returns `torch.autograd.backward`, which `Tensor.backward` calls, with a record of its loss."""
+
+        @wraps(backward)
+        def watched(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            if self._in_backward:  # checkpointing runs a backward pass within one
+                return backward(tensors, *args, **kwargs)
+            self._harmless(self._read_factors)(tensors)
+            self._in_backward = True
+            try:
+                return backward(tensors, *args, **kwargs)
+            finally:
+                self._in_backward = False
+                self._backward += 1
+
+        return watched
+
+    def _read_factors(self, tensors: Tensor | Sequence[Tensor]) -> None:
+        losses = [tensors] if isinstance(tensors, Tensor) else [*tensors]
+        self._reads_factors, depth = True, self._depth
+        try:
+            self._factors[self._backward] = [Factor(*each) for loss in losses for each in loss_factors(loss)]
+        except _Recomputed:  # the loss is computed in a checkpointed function
+            pass
+        finally:
+            self._reads_factors, self._depth = False, depth
 
     # ---- optimizer steps
 
@@ -209,7 +249,18 @@ class Recorder:
         weights = [self._weight(parameter, own, name) for parameter in own]
         passes = sorted({number for weight in weights for number in weight.backwards})
         synchronized = [self._synchronized[number] for number in passes if number in self._synchronized]
-        self._pending[id(optimizer)] = Step(name, self.numbers[name], _line(), weights, "", synchronized)
+        factors = [factor for number in passes for factor in self._factors.get(number, [])]
+        found_inf = getattr(optimizer, "found_inf", None)  # of a gradient scaler, for a fused optimizer
+        self._pending[id(optimizer)] = Step(
+            name,
+            self.numbers[name],
+            _line(),
+            weights,
+            synchronized=synchronized,
+            factors=factors,
+            scaled=found_inf is not None or _called_by_scaler(),
+            overflows=found_inf is not None and bool(found_inf),
+        )
 
     def _weight(self, parameter: Tensor, own: list[Tensor], optimizer: str) -> Weight:
         reference, name = self._parameters.get(id(parameter), (None, ""))
@@ -220,6 +271,7 @@ class Recorder:
         weight, gradient = Weight(name, before=_projection(parameter)), parameter.grad
         if gradient is None or is_sharded(gradient):
             return weight
+        self._with_gradient.add(id(parameter))
         weight.gradient, weight.norm = _projection(gradient), float(gradient.detach().double().norm())
         record = self._gradients.get(id(parameter))
         if record is not None:
@@ -309,7 +361,7 @@ class Recorder:
                 followed = id(parameter) in self._of_parameters  # it has required a gradient
                 if is_sharded(parameter) or not followed:
                     continue
-                if id(parameter) in stepped and id(parameter) not in self._gradients:
+                if id(parameter) in stepped and id(parameter) not in {*self._gradients, *self._with_gradient}:
                     state.never.append(f"{path} of {name}")
         for name, network in self._averages(stepped):
             digests = "".join(map(_digest, network.parameters()))
@@ -410,15 +462,38 @@ def _line() -> str:
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
+def _called_by_scaler() -> bool:
+    """Returns whether a gradient scaler of torch calls this step."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == torch.amp.GradScaler.__module__:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _variable(module: nn.Module) -> str | None:
-    """Returns the name of the variable, or of the attribute of `self`, that is a module in the innermost frame of the
-    script.
+    """Returns the name of the variable, or of the attribute of `self`, that is a module.
+
+    The outermost frame of the script decides, because the names in inner frames are often arguments, which are
+    different networks in turn. A position in a list is a name if the list has several networks of the same class, whose
+    loop variable would be one name for all of them.
     """
-    for frame in _frames():
+    for frame in reversed([*_frames()]):
         own = frame.f_locals.get("self")
         attributes = {**vars(own), **getattr(own, "_modules", {})} if hasattr(own, "__dict__") else {}
         for names in (frame.f_locals, attributes, frame.f_globals):
-            for name, value in names.items():
-                if value is module and name != "self":
-                    return str(name)
+            plain = next((str(name) for name, value in names.items() if value is module and name != "self"), None)
+            in_list = next(filter(None, (_position(str(name), value, module) for name, value in names.items())), None)
+            if in_list or plain:
+                return in_list or plain
     return None
+
+
+def _position(name: str, networks: Any, module: nn.Module) -> str | None:
+    """Returns the name of a module in a list or a dict of networks, if others in it have the same class."""
+    if not isinstance(networks, list | tuple | dict | nn.ModuleList | nn.ModuleDict) or len(networks) > _LONGEST:
+        return None
+    items = [*(networks.items() if isinstance(networks, Mapping | nn.ModuleDict) else enumerate(networks))]
+    alike = [(key, value) for key, value in items if type(value) is type(module)]
+    return next((f"{name}[{key!r}]" for key, value in alike if value is module and len(alike) > 1), None)
