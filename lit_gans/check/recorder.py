@@ -77,6 +77,7 @@ class Recorder:
         self._with_gradient: set[int] = set()  # parameters that have had a gradient at a step
         self._optimizers: dict[int, tuple[weakref.ref[Optimizer], str]] = {}
         self.calls: Counter[str] = Counter()  # recorded inputs of each network
+        self.rows: Counter[str] = Counter()  # number of rows of the inputs of each network
         self._depth = 0
         self._backward, self._in_backward, self._reads_factors = 0, False, False
         self._touched: dict[int, set[int]] = {}  # parameters that each backward pass has reached
@@ -151,6 +152,8 @@ class Recorder:
             self._synchronizes[name] = synchronizes
         tensors = (each for each in inputs if isinstance(each, Tensor)) if isinstance(inputs, tuple) else ()
         first = next(iter(tensors), None)
+        if first is not None and first.dim() and self.calls[name] < _CALLS:
+            self.rows[name] += len(first)
         if first is None or first.dim() < 2 or first[0].numel() < _FEWEST or not first.is_floating_point():
             return
         if self.calls[name] < _CALLS and not first.is_meta:
@@ -239,7 +242,7 @@ class Recorder:
     # ---- optimizer steps
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        name = self._name_of(optimizer)
+        name = self.name_of(optimizer)
         self.numbers[name] += 1
         if self.numbers[name] > self.steps:
             return
@@ -254,7 +257,7 @@ class Recorder:
         self._pending[id(optimizer)] = Step(
             name,
             self.numbers[name],
-            _line(),
+            line_of_script(),
             weights,
             synchronized=synchronized,
             factors=factors,
@@ -263,8 +266,8 @@ class Recorder:
         )
 
     def _weight(self, parameter: Tensor, own: list[Tensor], optimizer: str) -> Weight:
-        reference, name = self._parameters.get(id(parameter), (None, ""))
-        if reference is None or reference() is not parameter:
+        name = self.name_of_parameter(parameter)
+        if not name:
             return Weight(f"of shape {tuple(parameter.shape)}", skipped="is no parameter of a network that was called")
         if is_sharded(parameter):
             return Weight(name, skipped="is sharded")
@@ -300,7 +303,7 @@ class Recorder:
                 yield from (parameter for group in optimizer.param_groups for parameter in group["params"])
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        name = self._name_of(optimizer)
+        name = self.name_of(optimizer)
         if self._handles:  # a script of days must not fill the memory after the watched steps
             self._stepped_at.setdefault(name, []).append(self._backward)
         step = self._pending.pop(id(optimizer), None)
@@ -319,7 +322,12 @@ class Recorder:
         if rests:
             self._rest()
 
-    def _name_of(self, optimizer: Optimizer) -> str:
+    def name_of_parameter(self, parameter: Tensor) -> str:
+        """Returns the name of a parameter, and of its network; empty if its network was not called."""
+        reference, name = self._parameters.get(id(parameter), (None, ""))
+        return name if reference is not None and reference() is parameter else ""
+
+    def name_of(self, optimizer: Optimizer) -> str:
         """Returns the name of an optimizer: its class and the networks whose parameters it steps."""
         reference, name = self._optimizers.get(id(optimizer), (None, ""))
         if reference is not None and reference() is optimizer:
@@ -369,8 +377,11 @@ class Recorder:
         return state
 
     def _averages(self, stepped: set[int]) -> Iterator[tuple[str, nn.Module]]:
-        """Yields the networks that no optimizer steps and that have the class of one that is stepped."""
+        """Yields the networks that no optimizer steps and that have the class of one that is stepped, or of its child."""
         trained = [unwrapped(module) for module in (ref() for ref in self._roots.values()) if module is not None]
+        trained += [
+            child for each in trained for child in each.children() if not type(child).__module__.startswith("torch.")
+        ]
         trained = [each for each in trained if any(id(parameter) in stepped for parameter in each.parameters())]
         kinds, numbers = {type(network) for network in trained}, Counter[str]()
         for network in gc.get_objects():
@@ -457,7 +468,8 @@ def _frames() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _line() -> str:
+def line_of_script() -> str:
+    """Returns file and line of the innermost frame of the script."""
     frame = next(_frames(), None)
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 

@@ -29,9 +29,10 @@ NormBase = batchnorm._NormBase
 # Base class for modes that intercept all operators. No issue found.
 TorchDispatchMode = _python_dispatch.TorchDispatchMode
 
-# Returns the leaves of nested module outputs of any structure. A public `torch.utils.pytree` is proposed in
+# Return the leaves of nested structures, and apply a function to them. A public `torch.utils.pytree` is proposed in
 # https://github.com/pytorch/pytorch/pull/175082.
 tree_leaves = _pytree.tree_leaves
+tree_map = _pytree.tree_map
 
 # Argument of DistributedDataParallel that disables the broadcast of buffers before each forward pass. It is public, but
 # https://github.com/pytorch/pytorch/pull/178054 renamed it, and newer versions warn about the old name.
