@@ -401,7 +401,9 @@ def differences(ranks: Sequence[Run], joined: Run) -> dict[str, float]:
         if not weights:
             raise NotJoined(f"the weights of {name} are sharded")
         others, moved = joined.weights.get(name, {}), ranks[0].moved[name]
-        if weights.keys() != others.keys():
+        if {each: value.shape for each, value in weights.items()} != {
+            each: value.shape for each, value in others.items()
+        }:
             raise NotJoined(f"{name} has other parameters on one process")
         scale = max(moved.values(), default=0.0)
         off = [_norm(value - others[each]) / max(moved[each], 1e-3 * scale, 1e-30) for each, value in weights.items()]

@@ -377,7 +377,7 @@ class Recorder:
         return state
 
     def _averages(self, stepped: set[int]) -> Iterator[tuple[str, nn.Module]]:
-        """Yields the networks that no optimizer steps and that have the class of one that is stepped, or of its child."""
+        """Yields networks that no optimizer steps, and whose class is that of a stepped network or of its child."""
         trained = [unwrapped(module) for module in (ref() for ref in self._roots.values()) if module is not None]
         trained += [
             child for each in trained for child in each.children() if not type(child).__module__.startswith("torch.")

@@ -72,7 +72,7 @@ def _train(fault, loop, loader):
         training.iterate(images)
 
 
-def train_with_trainer(fault, strategy="ddp_find_unused_parameters_true"):
+def train_with_trainer(fault, strategy="ddp_find_unused_parameters_true", callbacks=()):
     from lightning.pytorch import LightningModule, Trainer
 
     class TrainerLoop(Loop):
@@ -109,7 +109,7 @@ def train_with_trainer(fault, strategy="ddp_find_unused_parameters_true"):
 
     torch.manual_seed(0)
     loader = faulty_loader(fault, RANK, WORLD_SIZE)
-    settings = QUIET | {"use_distributed_sampler": loader is None}
+    settings = QUIET | {"use_distributed_sampler": loader is None, "callbacks": [*callbacks]}
     trainer = Trainer(accelerator="cpu", devices=WORLD_SIZE, strategy=strategy, max_epochs=1, **settings)
     trainer.fit(GAN(), loader or DataLoader(data(WORLD_SIZE), BATCH))
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 STEPS, BATCH = 6, 8
 FAULTS = {  # planted, and the kind that the check reports
     "weights_of_each_rank": "weights_never_equal",
-    "learning_rate_of_each_rank": "weights_part",
+    "weight_decay_of_each_rank": "weights_part",
     "unwrapped_network": "gradients_not_averaged",
     "never_synchronized": "gradients_not_averaged",
     "gradients_summed": "gradients_summed",
@@ -132,9 +132,9 @@ class Training:
                 loop.plain["generator"][0].weight.add_(0.01 * rank)
             if fault in ("weights_of_each_rank", "average_of_other_weights"):
                 self.average[0].weight.add_(0.01 * rank)
-        if fault == "learning_rate_of_each_rank":
+        if fault == "weight_decay_of_each_rank":
             for group in loop.raw_optimizers["first"].param_groups:
-                group["lr"] *= 1 + rank
+                group["weight_decay"] = 0.1 * rank
 
     def iterate(self, real):
         """Trains the discriminators and the generator once."""

@@ -46,11 +46,13 @@ def hooks():
 
 
 def test_only_the_hooks_of_optimizers_remain_after_the_watched_steps_and_none_at_the_end():
-    before = hooks()
+    before, backward = hooks(), torch.autograd.backward
     with check_ranks(steps=2):
         watching = hooks()
+        assert torch.autograd.backward is not backward
         network, _ = train(3)
         resting = hooks()
+        assert torch.autograd.backward is backward
     assert [now - then for now, then in zip(watching, before, strict=True)] == [1, 1, 1, 1]
     assert [now - then for now, then in zip(resting, before, strict=True)] == [0, 0, 1, 1]
     assert hooks() == before
