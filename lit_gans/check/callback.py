@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any, Literal
 
 from lit_gans.check.session import check_ranks
 from lit_gans.common.lightning import Callback, LightningModule, Trainer, rank_zero_warn
+
+_FITS = count()  # all callbacks of a process share the store of its process group
 
 
 class RankConsistency(Callback):
@@ -24,12 +27,10 @@ class RankConsistency(Callback):
     def __init__(self, steps: int = 20, on_fault: Literal["raise", "warn"] = "warn", patience: float = 60.0) -> None:
         self.steps, self.on_fault, self.patience = steps, on_fault, patience
         self._check: check_ranks | None = None
-        self._num_fits = 0
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
-            self._check = check_ranks(self.steps, self.patience, f"fit {self._num_fits}").__enter__()
-            self._num_fits += 1
+            self._check = check_ranks(self.steps, self.patience, f"fit {next(_FITS)}").__enter__()
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         if self._check is not None and self._check.has_watched(len(trainer.optimizers)):

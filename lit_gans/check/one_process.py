@@ -145,6 +145,8 @@ class Observed(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is torch.ops.aten._local_scalar_dense.default and not isinstance(args[0], Tensor):
+            return args[0]  # a number of the script, which torch hands to modes without its tensor
         if self.ended or self._loads or torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **kwargs)
         return self.draw(func, args, kwargs)

@@ -37,7 +37,7 @@ def test_all_ranks_raise_where_rank_0_has_found_faults(tmp_path):
     assert "Watched: 3 steps of" in printed
     assert "3 steps of Adam of generator" in printed
     assert (
-        error == second["codebook_of_each_rank"][1] == "the ranks do not train one model: rank 0 prints 2 faults above"
+        error == second["codebook_of_each_rank"][1] == "the ranks do not train one model: rank 0 prints 1 faults above"
     )
     assert "FAULT gradients_summed" in first["gradients_summed"][0]
     assert first["gradients_summed"][1] == ""
