@@ -72,7 +72,8 @@ def loss_factors(loss: Tensor) -> Iterator[tuple[float, bool]]:
     Walks the graph of the loss down to the first nodes that compute with more than sums and products. Reads
     `grad_fn._saved_other`: torch documents attributes with this prefix in its notes on autograd mechanics.
     """
-    nodes, seen = [loss.grad_fn], set()
+    nodes: list[Any] = [loss.grad_fn]
+    seen: set[Any] = set()
     while nodes and len(seen) < _MOST_NODES:
         node = nodes.pop()
         kind = "" if node is None else node.name().partition("Backward")[0]
