@@ -381,7 +381,8 @@ def _of_draws(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
 
 def _of_states(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
     states = [rank.state for rank in ranks]
-    buffers = [name for name in states[0].buffers if len({state.buffers.get(name) for state in states}) > 1]
+    common = [name for name in states[0].buffers if all(name in state.buffers for state in states)]
+    buffers = [name for name in common if len({state.buffers[name] for state in states}) > 1]
     running = [name for name in buffers if name in states[0].running]
     others = [name for name in buffers if name not in states[0].running]
     if running:
@@ -397,13 +398,28 @@ def _of_states(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
             f"{len(others)} buffers differ between the ranks, first {others[0]}",
             "Compute them from values that are averaged over the ranks, or broadcast them.",
         )
-    for name in states[0].averages:
-        if len({state.averages.get(name) for state in states}) > 1:
-            yield Finding(
-                "averages_differ",
-                name,
-                "its weights, which no optimizer steps, differ between the ranks",
-                "Average weights that are equal on all ranks, from copies that began equal.",
-            )
+    for name in _unequal_averages(states):
+        yield Finding(
+            "averages_differ",
+            name,
+            "its weights, which no optimizer steps, differ between the ranks",
+            "Average weights that are equal on all ranks, from copies that began equal.",
+        )
     for name in sorted({name for state in states for name in state.never}):
         yield Finding("never_a_gradient", name, "it requires a gradient, its optimizer steps it, and it has had none")
+
+
+def _unequal_averages(states: Sequence[State]) -> list[str]:
+    """Returns the networks that no optimizer steps and whose weights differ between the ranks.
+
+    A rank that calls one of them alone, such as rank 0 for samples, knows it by another name. Networks without a
+    counterpart of the same name are thus compared together, if each rank has as many.
+    """
+    common = [name for name in states[0].averages if all(name in state.averages for state in states)]
+    unequal = [name for name in common if len({state.averages[name] for state in states}) > 1]
+    others = [{name: digest for name, digest in state.averages.items() if name not in common} for state in states]
+    digests = [sorted(each.values()) for each in others]
+    if len({*map(len, digests)}) == 1 and any(each != digests[0] for each in digests):
+        theirs = {digest for each in digests[1:] for digest in each}
+        unequal += [name for name, digest in others[0].items() if digest not in theirs]
+    return unequal

@@ -393,7 +393,9 @@ class Recorder:
                 continue
             kind = type(network).__name__
             numbers[kind] += 1
-            yield self._names.get(id(network)) or f"copy {numbers[kind]} of {kind}", network
+            variable = _variable(network)
+            name = self._names.get(id(network)) or (f"{variable} ({kind})" if variable else "")
+            yield name or f"copy {numbers[kind]} of {kind}", network
 
 
 def _part(network: str, stepped: Sequence[str], known: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from lit_gans.check.findings import RankRecords, compare
-from lit_gans.check.records import Call, End, Factor, Step, Weight
+from lit_gans.check.records import Call, End, Factor, State, Step, Weight
 
 
 def rank(gradients=(1.0, 2.0), before=(3.0, 4.0), after=(2.0, 3.0), local=None, **settings):
@@ -91,3 +91,19 @@ def test_an_overflow_on_all_ranks_is_none_of_their_differences():
     nan = float("nan")
     assert kinds(rank((nan, 2.0), after=(nan, 3.0)), rank((nan, 2.0), after=(nan, 3.0))) == []
     assert kinds(rank((nan, 2.0), local=(1.0, 2.0)), rank(local=(1.0, 2.0))) == ["gradients_differ"]
+
+
+def with_state(buffers, **averages):
+    records = rank()
+    records.state = State(buffers=buffers, averages=averages)
+    return records
+
+
+def test_a_network_that_one_rank_calls_alone_is_compared_where_it_has_a_counterpart():
+    """Such as an average that rank 0 samples from, and thus knows by another name."""
+    called = with_state({"mean of inception": "a"}, generator_ema="b")
+    assert kinds(called, with_state({}, copy="b")) == []
+    assert kinds(called, with_state({}, copy="c")) == ["averages_differ"]
+    assert kinds(called, with_state({})) == []
+    assert kinds(called, with_state({"mean of inception": "c"}, generator_ema="b")) == ["buffers_differ"]
+    assert kinds(called, with_state({}, generator_ema="c")) == ["averages_differ"]
