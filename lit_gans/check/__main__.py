@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lit_gans.check.board import board, events_of
 from lit_gans.check.findings import RankRecords, in_order
-from lit_gans.check.one_process import against_one_process, observed, replayed
+from lit_gans.check.one_process import against_one_process, record_script, replay_script
 from lit_gans.check.session import check_ranks
 
 
@@ -66,9 +66,9 @@ def main(
     try:
         with check:
             if replay:
-                replayed(run, Path(replay), against_one, lambda: check.recorder)
+                replay_script(run, Path(replay), against_one, lambda: check.recorder)
             elif against_one:
-                observed(run, against_one, lambda: check.recorder)
+                record_script(run, against_one, lambda: check.recorder)
             else:
                 run()
     finally:

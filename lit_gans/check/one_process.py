@@ -30,14 +30,14 @@ from torch.utils.data import DataLoader
 
 from lit_gans.check.findings import Finding
 from lit_gans.check.recorder import Recorder, is_sharded, line_of_script
-from lit_gans.common._compat.torch import TorchDispatchMode, tree_map
+from lit_gans.common._compat.torch import NUMBER_OF_TENSOR, TorchDispatchMode, tree_map
 
 _LIGHTNING = ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "lightning_fabric")
 FAR = 0.01  # difference, relative to how far the training has moved the weights, that is no rounding
 
 
 @dataclass
-class Draw:
+class RandomDraw:
     """Random numbers: the operator, where the script draws them, and their values."""
 
     operator: str
@@ -46,7 +46,7 @@ class Draw:
 
 
 @dataclass
-class Run:
+class RunRecord:
     """What a process has received and trained.
 
     Attributes:
@@ -59,7 +59,7 @@ class Run:
         error: why the process could not be compared.
     """
 
-    draws: list[Draw] = field(default_factory=list)
+    draws: list[RandomDraw] = field(default_factory=list)
     batches: list[list[Any]] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
     weights: dict[str, dict[str, Tensor]] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def folder_of_run() -> Path:
     return Path(tempfile.gettempdir(), f"lit_gans_check_{os.getuid()}_{run}")
 
 
-class Observed(TorchDispatchMode):
+class RecordingMode(TorchDispatchMode):
     """Context of a run on a rank, which saves its batches, its random numbers, and its weights after some steps.
 
     Args:
@@ -93,7 +93,7 @@ class Observed(TorchDispatchMode):
     def __init__(self, steps: int, recorder: Callable[[], Recorder | None]) -> None:
         super().__init__()
         self.steps, self.recorder = steps, recorder
-        self.run = Run()
+        self.run = RunRecord()
         self.ended = False  # whether each optimizer has made its compared steps
         self._loads = False  # whether a DataLoader loads a batch, with random numbers of its own
         self._before: dict[str, dict[str, Tensor]] = {}
@@ -145,7 +145,7 @@ class Observed(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func is torch.ops.aten._local_scalar_dense.default and not isinstance(args[0], Tensor):
+        if func is NUMBER_OF_TENSOR and not isinstance(args[0], Tensor):
             return args[0]  # a number of the script, which torch hands to modes without its tensor
         if self.ended or self._loads or torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **kwargs)
@@ -155,7 +155,7 @@ class Observed(TorchDispatchMode):
         """Draws random numbers, and saves them."""
         values = func(*args, **kwargs)
         saved = _copied(values) if isinstance(values, Tensor) else torch.empty(0)
-        self.run.draws.append(Draw(func.overloadpacket.__name__, line_of_script(), saved))
+        self.run.draws.append(RandomDraw(func.overloadpacket.__name__, line_of_script(), saved))
         return values
 
     # ---- weights
@@ -205,7 +205,7 @@ class Observed(TorchDispatchMode):
         """Is called after the last compared step."""
 
 
-class Joined(Observed):
+class ReplayMode(RecordingMode):
     """Context of the second run, which receives the batches and the random numbers of all ranks.
 
     Args:
@@ -214,7 +214,7 @@ class Joined(Observed):
         ranks: what the ranks have received.
     """
 
-    def __init__(self, steps: int, recorder: Callable[[], Recorder | None], ranks: Sequence[Run]) -> None:
+    def __init__(self, steps: int, recorder: Callable[[], Recorder | None], ranks: Sequence[RunRecord]) -> None:
         super().__init__(steps, recorder)
         self.ranks = ranks
 
@@ -234,7 +234,7 @@ class Joined(Observed):
         number, operator, line = len(self.run.draws), func.overloadpacket.__name__, line_of_script()
         draws = [rank.draws[number] for rank in self.ranks if number < len(rank.draws)]
         values = func(*args, **kwargs)
-        self.run.draws.append(Draw(operator, line, torch.empty(0)))
+        self.run.draws.append(RandomDraw(operator, line, torch.empty(0)))
         if len(draws) < len(self.ranks) or any((draw.operator, draw.line) != (operator, line) for draw in draws):
             there = draws[0].line if draws else "the end"
             raise NotJoined(f"one process draws random numbers at {line}, where the ranks draw them at {there}")
@@ -292,20 +292,22 @@ def _norm(tensor: Tensor) -> float:
 # ---- both runs
 
 
-def observed(script: Callable[[], object], steps: int, recorder: Callable[[], Recorder | None]) -> None:
+def record_script(script: Callable[[], object], steps: int, recorder: Callable[[], Recorder | None]) -> None:
     """Runs a script on a rank, and saves what it has received and trained."""
-    _save(script, Observed(steps, recorder), folder_of_run() / f"{os.environ.get('RANK', '0')}.pt")
+    _save(script, RecordingMode(steps, recorder), folder_of_run() / f"{os.environ.get('RANK', '0')}.pt")
 
 
-def replayed(script: Callable[[], object], folder: Path, steps: int, recorder: Callable[[], Recorder | None]) -> None:
+def replay_script(
+    script: Callable[[], object], folder: Path, steps: int, recorder: Callable[[], Recorder | None]
+) -> None:
     """Runs a script on one process with what the ranks have received."""
     files = sorted(folder.glob("*.pt"), key=lambda file: int(file.stem))
     ranks = [torch.load(file, weights_only=False) for file in files]
     with use_one_device(ranks[0].lightning):
-        _save(script, Joined(steps, recorder, ranks), folder / "joined.pt")
+        _save(script, ReplayMode(steps, recorder, ranks), folder / "joined.pt")
 
 
-def _save(script: Callable[[], object], mode: Observed, file: Path) -> None:
+def _save(script: Callable[[], object], mode: RecordingMode, file: Path) -> None:
     error: BaseException | None = None
     try:
         with mode:
@@ -317,9 +319,14 @@ def _save(script: Callable[[], object], mode: Observed, file: Path) -> None:
         mode.save(file, error)
 
 
-def second_run(folder: Path, world_size: int, steps: int, arguments: Sequence[str]) -> tuple[list[Run], Run]:
+def second_run(
+    folder: Path, world_size: int, steps: int, arguments: Sequence[str]
+) -> tuple[list[RunRecord], RunRecord]:
     """Returns what the ranks have received, and a run of the script on one process that receives it, too."""
     ranks = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world_size)]
+    for file in folder.glob("*.pt"):
+        if file.stem not in {*map(str, range(world_size))}:  # of an earlier run that was killed
+            file.unlink()
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")}
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -327,9 +334,9 @@ def second_run(folder: Path, world_size: int, steps: int, arguments: Sequence[st
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0"}
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     command = [sys.executable, "-m", "lit_gans.check", "--replay", str(folder), "--against-one", str(steps), *arguments]
-    ran = subprocess.run(command, env=kept | alone | address, capture_output=True, text=True)
+    ran = subprocess.run(command, env=kept | alone | address, capture_output=True, encoding="utf-8")
     file = folder / "joined.pt"
-    joined = torch.load(file, weights_only=False) if file.is_file() else Run(error=ran.stderr[-2000:])
+    joined = torch.load(file, weights_only=False) if file.is_file() else RunRecord(error=ran.stderr[-2000:])
     shutil.rmtree(folder)
     return ranks, joined
 
@@ -382,7 +389,7 @@ def against_one_process(
     return findings
 
 
-def differences(ranks: Sequence[Run], joined: Run) -> dict[str, float]:
+def differences(ranks: Sequence[RunRecord], joined: RunRecord) -> dict[str, float]:
     """Returns for each optimizer the largest difference of a parameter, relative to how far training has moved it.
 
     Raises:

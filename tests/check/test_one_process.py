@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from lit_gans.check.one_process import Draw, Joined, NotJoined, Observed, Run, differences
+from lit_gans.check.one_process import RandomDraw, ReplayMode, NotJoined, RecordingMode, RunRecord, differences
 from lit_gans.check.recorder import Recorder
 from tests.strategies.ranks import ROOT
 
@@ -90,13 +90,13 @@ ARGUMENTS = (lambda: Recorder(1, lambda name, record: None, lambda name: None),)
 
 
 def observed(function):
-    with Observed(1, *ARGUMENTS) as mode:
+    with RecordingMode(1, *ARGUMENTS) as mode:
         function()
     return mode.run
 
 
 def joined(function, *runs):
-    with Joined(1, *ARGUMENTS, runs):
+    with ReplayMode(1, *ARGUMENTS, runs):
         return function()
 
 
@@ -123,7 +123,7 @@ def test_a_number_for_a_whole_batch_cannot_be_joined():
     with pytest.raises(NotJoined, match=r"rand at .*test_one_process.py:\d+ draws \(\) on one process, and \(\), \(\)"):
         draws_of(lambda: torch.rand(()), 0, 1)
     with pytest.raises(NotJoined, match="draws random numbers at"):
-        joined(lambda: torch.rand(2), Run(), Run())
+        joined(lambda: torch.rand(2), RunRecord(), RunRecord())
 
 
 def test_batches_are_joined_in_the_order_of_the_ranks():
@@ -136,19 +136,19 @@ def test_batches_are_joined_in_the_order_of_the_ranks():
 
 
 def test_differences_are_relative_to_how_far_the_weights_have_moved():
-    run = Run(weights={"SGD": {"a": torch.ones(2)}}, moved={"SGD": {"a": 0.1}}, rows={"call": 2})
-    other = Run(weights={"SGD": {"a": torch.tensor([1.0, 1.001])}}, rows={"call": 4})
+    run = RunRecord(weights={"SGD": {"a": torch.ones(2)}}, moved={"SGD": {"a": 0.1}}, rows={"call": 2})
+    other = RunRecord(weights={"SGD": {"a": torch.tensor([1.0, 1.001])}}, rows={"call": 4})
     assert differences([run, run], other) == {"SGD": pytest.approx(0.01, rel=1e-3)}
     with pytest.raises(NotJoined, match=r"2 rows on one process, and 2 \+ 2 on the ranks"):
-        differences([run, run], Run(rows={"call": 2}))
+        differences([run, run], RunRecord(rows={"call": 2}))
     with pytest.raises(NotJoined, match="SGD has other parameters"):
-        differences([run, run], Run(weights={"SGD": {"a": torch.ones(4)}}))
+        differences([run, run], RunRecord(weights={"SGD": {"a": torch.ones(4)}}))
     with pytest.raises(NotJoined, match="of the script"):
-        differences([run], Run(error="ValueError: of the script"))
+        differences([run], RunRecord(error="ValueError: of the script"))
 
 
 def test_the_loader_of_torch_is_as_before():
     iterate = DataLoader.__iter__
     observed(lambda: None)
     assert DataLoader.__iter__ is iterate
-    assert Draw("rand", "a.py:1", torch.ones(1)).line == "a.py:1"
+    assert RandomDraw("rand", "a.py:1", torch.ones(1)).line == "a.py:1"

@@ -29,6 +29,9 @@ NormBase = batchnorm._NormBase
 # Base class for modes that intercept all operators. No issue found.
 TorchDispatchMode = _python_dispatch.TorchDispatchMode
 
+# Operator behind `float(tensor)`. torch passes modes a plain number for a number of the script. No issue found.
+NUMBER_OF_TENSOR = torch.ops.aten._local_scalar_dense.default
+
 # Return the leaves of nested structures, and apply a function to them. A public `torch.utils.pytree` is proposed in
 # https://github.com/pytorch/pytorch/pull/175082.
 tree_leaves = _pytree.tree_leaves
