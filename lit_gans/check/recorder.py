@@ -384,13 +384,16 @@ class Recorder:
         ]
         trained = [each for each in trained if any(id(parameter) in stepped for parameter in each.parameters())]
         kinds, numbers = {type(network) for network in trained}, Counter[str]()
+        found: list[nn.Module] = []
         for network in gc.get_objects():
             try:
                 is_network = type(network) in kinds
             except Exception:  # an object that may not be looked at
                 continue
-            if not is_network or any(id(parameter) in stepped for parameter in network.parameters()):
-                continue
+            if is_network and not any(id(parameter) in stepped for parameter in network.parameters()):
+                found.append(network)
+        parts = {id(part) for network in found for part in network.modules() if part is not network}
+        for network in (each for each in found if id(each) not in parts):
             kind = type(network).__name__
             numbers[kind] += 1
             variable = _variable(network)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from lit_gans.check.one_process import RandomDraw, ReplayMode, NotJoined, RecordingMode, RunRecord, differences
+from lit_gans.check.one_process import NotJoined, RandomDraw, RecordingMode, ReplayMode, RunRecord, differences
 from lit_gans.check.recorder import Recorder
 from tests.strategies.ranks import ROOT
 

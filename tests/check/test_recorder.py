@@ -1,5 +1,6 @@
 """Recording changes nothing, needs torch alone, and ends with the watched steps."""
 
+import copy
 import subprocess
 import sys
 
@@ -206,3 +207,26 @@ def test_a_step_of_a_gradient_scaler_is_known():
 
     found = recorded(train)
     assert [found[f"step/SGD of network (Linear)/{number}"].scaled for number in (1, 2)] == [True, False]
+
+
+class Encoder(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 3)
+
+
+class Autoencoder(nn.Sequential):
+    def __init__(self):
+        super().__init__(Encoder(), nn.Linear(3, 4))
+
+
+def test_an_average_is_one_network_and_its_parts_are_none_of_their_own():
+    """The copy of a part alone is a network: a module of Lightning has an average of its generator."""
+
+    def train():
+        network = Autoencoder()
+        whole, part = copy.deepcopy(network), copy.deepcopy(network[0])
+        step_of([network])
+        return whole, part
+
+    state = recorded(train)["state/1"]
+    assert sorted(state.averages) == ["part (Encoder)", "whole (Autoencoder)"]
