@@ -172,9 +172,9 @@ def test_gradients_that_autograd_grad_returns_are_not_added_to_those_of_the_step
 
     def train():
         loss = network(torch.ones(2, 4)).mean()
-        torch.autograd.grad(loss, network.weight, retain_graph=True)
         optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-        (loss * torch.tensor(0.5)).backward()
+        (loss * torch.tensor(0.5)).backward(retain_graph=True)
+        torch.autograd.grad(loss, network.weight)
         optimizer.step()
 
     step = recorded(train)["step/SGD of network (Linear)/1"]
@@ -186,7 +186,8 @@ def test_reading_the_factors_of_a_checkpointed_loss_computes_nothing_again():
     def train():
         network = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
         optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-        loss = checkpoint(lambda images: network(images).square().mean() * 0.5, torch.rand(6, 4), use_reentrant=False)
+        half = torch.tensor(0.5)
+        loss = checkpoint(lambda images: network(images).square().mean() * half, torch.rand(6, 4), use_reentrant=False)
         loss.backward()
         optimizer.step()
         return network[1].num_batches_tracked
