@@ -16,6 +16,7 @@ from torchvision.ops.misc import SqueezeExcitation
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size, as_size, sides, size_value
+from lit_gans.networks.grouped_convolution import GroupedConv2d, GroupedConvTranspose2d
 
 Block = Literal["plain", "grouped", "separable", "inverted_residual"]
 Norm = Literal["none", "batch", "layer", "instance"]
@@ -47,7 +48,8 @@ def convolution(
         bias: whether the last convolution has a bias.
         transposed: whether the spatial convolution is transposed, to upsample the feature map.
     """
-    spatial: Any = nn.ConvTranspose2d if transposed else nn.Conv2d
+    kinds: Any = (nn.Conv2d, nn.ConvTranspose2d) if block == "plain" else (GroupedConv2d, GroupedConvTranspose2d)
+    spatial = kinds[transposed]
     if block in ("plain", "grouped"):
         groups = gcd(channels_in, channels_out, _GROUPS) if block == "grouped" else 1
         return spatial(channels_in, channels_out, kernel_size, stride, padding, groups=groups, bias=bias)
