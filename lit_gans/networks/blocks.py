@@ -76,7 +76,7 @@ class UpsampledConv2d(nn.Conv2d):
         super().__init__(channels_in, channels_out, 3, padding=1, bias=bias)
 
     def forward(self, features: Float[Tensor, "n a h w"]) -> Float[Tensor, "n b h2 w2"]:
-        kernel = _widened(self.weight.flip(2, 3).transpose(0, 1))
+        kernel = 4 * _widened(self.weight.flip(2, 3).transpose(0, 1))
         return functional.conv_transpose2d(features, kernel, self.bias, stride=2, padding=1)
 
 
@@ -90,13 +90,12 @@ class PooledConv2d(nn.Conv2d):
         super().__init__(channels_in, channels_out, 3, padding=1)
 
     def forward(self, features: Float[Tensor, "n a h w"]) -> Float[Tensor, "n b h2 w2"]:
-        return functional.conv2d(features, _widened(self.weight) / 4, self.bias, stride=2, padding=1)
+        return functional.conv2d(features, _widened(self.weight), self.bias, stride=2, padding=1)
 
 
 def _widened(weight: Float[Tensor, "o i 3 3"]) -> Float[Tensor, "o i 4 4"]:
-    """Returns the sum of the four placements of a kernel inside a kernel that is one pixel larger."""
-    rows = functional.pad(weight, (0, 0, 1, 0)) + functional.pad(weight, (0, 0, 0, 1))
-    return functional.pad(rows, (1, 0)) + functional.pad(rows, (0, 1))
+    """Returns the mean of the four placements of a kernel inside a kernel that is one pixel larger."""
+    return functional.avg_pool2d(weight, 2, stride=1, padding=1)
 
 
 def draw_weights(network: nn.Module, zero_biases: bool = True) -> None:
