@@ -161,11 +161,17 @@ def spectral_layers(network: nn.Module) -> list[ParametrizationList]:
     return [layer for layer in lists if isinstance(layer[0], SpectralNorm)]
 
 
+def _norm_of(layer: ParametrizationList) -> SpectralNorm:
+    norm = layer[0]
+    assert isinstance(norm, SpectralNorm), type(norm)
+    return norm
+
+
 def _is_complete(layer: ParametrizationList) -> bool:
     """Whether this rank holds the full weight now. Under FSDP and ZeRO stage 3, it does so only in forward passes."""
     from torch.distributed.tensor import DTensor  # not at the top: it imports slowly
 
-    num = len(layer[0].left) * len(layer[0].right)
+    num = len(_norm_of(layer).left) * len(_norm_of(layer).right)
     return not isinstance(layer.original, DTensor) and layer.original.numel() == num
 
 
@@ -182,10 +188,10 @@ def one_power_iteration(
         used: layers that the forward passes will use. If they are in training mode, their iterations run together at
             once, except for weights that are sharded, which are complete only within a forward pass.
     """
-    norms: list[SpectralNorm] = [layer[0] for layer in layers]
+    norms = [_norm_of(layer) for layer in layers]
     for norm in norms:
         norm.in_step, norm.estimate = True, None
-    pairs = [(layer[0], layer.original) for layer in used if layer[0].training and _is_complete(layer)]
+    pairs = [(_norm_of(layer), layer.original) for layer in used if layer.training and _is_complete(layer)]
     if pairs:
         for (norm, _), estimate in zip(pairs, _iterate(pairs), strict=True):
             norm.estimate = estimate
