@@ -29,15 +29,10 @@ from lit_gans.callbacks.evaluation import GenerativeMetrics
 from lit_gans.callbacks.init_from import InitFrom
 from lit_gans.checkpoints.format import FORMAT_KEY, class_path, read_checkpoint, to_plain
 from lit_gans.cli import rules
+from lit_gans.cli.experiment_files import experiment_output, write_experiment
 from lit_gans.cli.help import as_typed
 from lit_gans.cli.timing import Timing, busy_machine, speed
-from lit_gans.cli.train_arguments import (
-    experiment_output,
-    is_sweep,
-    suitable_metrics,
-    without_own,
-    write_experiment,
-)
+from lit_gans.cli.train_arguments import is_sweep, suitable_metrics
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, refuse_not_positive
 from lit_gans.common.paths import short_name
@@ -48,9 +43,10 @@ from lit_gans.common.size import Size, as_size, sides, size_text
 from lit_gans.config.build import build, resolve
 from lit_gans.config.groups import options
 from lit_gans.config.hydra_app import compose
-from lit_gans.config.mistakes import refused_is_2
+from lit_gans.config.mistakes import exit_with_2
 from lit_gans.config.overrides import key_of, value_of
 from lit_gans.config.registry import gans
+from lit_gans.config.signatures import validated
 from lit_gans.data.base import ImageData
 from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.folder import Folder
@@ -59,7 +55,8 @@ from lit_gans.training.callback import callbacks_of
 from lit_gans.training.module import AdversarialModule
 
 EXPERIMENT, MODEL = "photos", "dcgan"  # experiment that a plan is based on, and its model
-_NOT_WRITTEN = ("experiment", "resume", "init_from", "minutes", "output")
+_OWN_KEYS = ("minutes", "output")  # keys of this command that are not keys of a training
+_NOT_WRITTEN = ("experiment", "resume", "init_from", *_OWN_KEYS)
 _TRIAL = 3.0  # duration of a timed training, in seconds
 _OVERHEAD = 0.05  # share of the time that is spent outside of iterations: startup, sample grids and checkpoints
 _TIMED_IMAGES = 32  # number of images with which the evaluation is timed
@@ -69,7 +66,7 @@ _FEW = 500  # number of images below which a message suggests fine-tuning
 def main(arguments: list[str]) -> int:
     """Runs the command with the arguments of a training and of `plan`, and returns the exit code."""
     quiet()
-    return refused_is_2(lambda: print(f"next:      {_next(_plan(arguments), arguments)}", flush=True))
+    return exit_with_2(lambda: print(f"next:      {_next(_plan(arguments), arguments)}", flush=True))
 
 
 def _next(path: Path, arguments: list[str]) -> str:
@@ -92,7 +89,7 @@ def planned(arguments: list[str]) -> list[str]:
     if values.get("experiment") != EXPERIMENT and not is_folder_alone:
         return arguments
     if any(item.startswith("-") for item in arguments) and not is_sweep(arguments):  # --cfg only prints, no training
-        return without_own(plan, arguments)[1]
+        return _split(arguments)[1]
     processes = max(int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "SLURM_NTASKS"))
     if is_sweep(arguments) or processes > 1:
         what = "data=folder without model= and experiment=" if is_folder_alone else "experiment=photos"
@@ -104,7 +101,7 @@ def planned(arguments: list[str]) -> list[str]:
     resumes = values.get("resume", "none") != "none"
     path = _path(values) if resumes else _plan(arguments)
     # a resumed training keeps the typed values, since the existing plan may have been written with different values
-    rest = (item for item in without_own(plan, arguments)[1] if key_of(item) != "experiment")
+    rest = (item for item in _split(arguments)[1] if key_of(item) != "experiment")
     return [f"experiment={path}", *(item for item in rest if resumes or not _is_written(item))]
 
 
@@ -140,9 +137,16 @@ def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None)
     return path
 
 
+def _split(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """Splits arguments into the validated values of this command's own keys, and the keys of a training."""
+    own = {item: yaml.safe_load(item.partition("=")[2]) for item in arguments if key_of(item) in _OWN_KEYS}
+    values = validated(plan, {str(key_of(item)): value for item, value in own.items()}, skip=frozenset(("overrides",)))
+    return values, [item for item in arguments if item not in own]
+
+
 def _plan(arguments: list[str]) -> Path:
     """Calls `plan` with the arguments of the command line."""
-    values, overrides = without_own(plan, arguments)
+    values, overrides = _split(arguments)
     flags = [item for item in overrides if item.startswith("-")]
     if flags:
         raise RefusedInput(f"unrecognized arguments: {' '.join(flags)}: settings are given as key=value.")
@@ -311,7 +315,7 @@ def _choose_sizes(choice: Choice, pictures: Survey, seconds: float) -> Timing:
         choice.prefer({"model.generator_width": width, "model.discriminator_width": width})
         config = choice.config(metrics="none")
         noise = RandomImages(size, config["data"]["channels"], config["data"]["batch_size"])
-        return speed(config, torch.get_num_threads(), _TRIAL, noise)
+        return speed(config, _TRIAL, noise)
 
     first = sizes[min(1, len(sizes) - 1)], widths[0]
     timing = timed(*first)

@@ -102,7 +102,9 @@ def train_with_its_rank(arguments, cwd):
 @pytest.mark.ranks
 def test_ranks_of_different_configurations_are_refused(tmp_path):
     arguments = ["train", *TINY, *TWO, "data.batch_size=20"]
-    codes, printed, _ = launch("tests.cli.test_train.train_with_its_rank", tmp_path, arguments=arguments, cwd=tmp_path)
+    codes, printed, _ = launch(
+        "tests.cli.commands.test_train.train_with_its_rank", tmp_path, arguments=arguments, cwd=tmp_path
+    )
     assert all(codes)
     assert "rank 1 has model.latent_dim=6, but rank 0 has 5" in "".join(printed)
     assert not list(tmp_path.glob("outputs/dcgan_digits/version_0/checkpoints/*"))
@@ -133,6 +135,6 @@ def test_an_error_while_running_is_no_mistake_of_the_command_line(train, monkeyp
     def fails(*_):
         raise ValueError("of the job")
 
-    monkeypatch.setattr("lit_gans.cli.train.fit", fails)
+    monkeypatch.setattr("lit_gans.cli.commands.train.fit", fails)
     with pytest.raises(ValueError, match="of the job"):
         train(*TINY, "trainer.max_steps=1")

@@ -13,8 +13,8 @@ from torch import nn
 from torchvision.utils import save_image
 
 from lit_gans.callbacks import GenerativeMetrics
-from lit_gans.cli.compare import compare
-from lit_gans.cli.evaluate import evaluate
+from lit_gans.cli.commands.compare import compare
+from lit_gans.cli.commands.evaluate import evaluate
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.unpaired import Unpaired

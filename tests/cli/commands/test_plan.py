@@ -10,7 +10,7 @@ import torch
 import yaml
 from torchvision.utils import save_image
 
-from lit_gans.cli import plan as planning
+from lit_gans.cli.commands import plan as planning
 from lit_gans.cli.timing import Timing, _Clock, busy_machine
 from lit_gans.common.size import as_size
 
@@ -28,7 +28,7 @@ def speeds(monkeypatch, request):
     """A device that takes 20 ms for an image of 32 pixels at a width of 32; what it timed."""
     timed, computing = [], getattr(request, "param", 1.0)
 
-    def speed(config, threads, seconds, images):
+    def speed(config, seconds, images):
         assert (images.image_size, images.channels) == (
             as_size(config["data"]["image_size"]),
             config["data"]["channels"],

@@ -22,7 +22,7 @@ from lit_gans.callbacks.evaluation import GenerativeMetrics
 from lit_gans.checkpoints.exported import is_exported
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
-from lit_gans.cli.sample import refuse_truncation, turn
+from lit_gans.cli.checkpoint import refuse_truncation, turn
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.paths import short_name

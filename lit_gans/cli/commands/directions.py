@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from lit_gans.cli.sample import loaded
+from lit_gans.cli.checkpoint import loaded
 from lit_gans.cli.walks import walks_file, write_walks
 from lit_gans.common.video import is_video
 from lit_gans.latents.directions import directions as found_directions

@@ -14,13 +14,13 @@ from typing import Any
 
 from lit_gans.cli.tables import markdown
 from lit_gans.common.errors import RefusedInput, refusing
-from lit_gans.config.mistakes import refused_is_2
+from lit_gans.config.mistakes import exit_with_2
 from lit_gans.metrics.protocol import differences, is_biased
 
 
 def main(arguments: list[str]) -> int:
     """Runs the command with two positional arguments, and returns the exit code."""
-    return refused_is_2(lambda: _compare(arguments))
+    return exit_with_2(lambda: _compare(arguments))
 
 
 def _compare(arguments: list[str]) -> None:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from lit_gans.cli.interpolate import interpolate
-from lit_gans.cli.sample import sample
+from lit_gans.cli.commands.interpolate import interpolate
+from lit_gans.cli.commands.sample import sample
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
 from lit_gans.data.images import Frame, images_at, read_at

@@ -22,7 +22,7 @@ from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import constructing_trainer
 from lit_gans.config.groups import GROUPS
-from lit_gans.config.mistakes import DONE, refused_is_2
+from lit_gans.config.mistakes import DONE, exit_with_2
 from lit_gans.training.module import AdversarialModule
 
 _LINKED = ("image_size", "channels")
@@ -48,7 +48,7 @@ class GansCLI(KeepsGivenSettings, LightningCLI):
 def main(arguments: list[str]) -> int:
     """Runs the Lightning CLI with the arguments after `lit-gans fit`, and returns the exit code."""
     quiet()
-    return refused_is_2(lambda: _run(["fit", *arguments]))
+    return exit_with_2(lambda: _run(["fit", *arguments]))
 
 
 def _find_refused_input(error: BaseException | None) -> RefusedInput | None:

@@ -1,6 +1,6 @@
 import pytest
 
-from lit_gans.cli.describe import describe
+from lit_gans.cli.commands.describe import describe
 from lit_gans.models.gan import GAN
 from tests.gans import GANS
 

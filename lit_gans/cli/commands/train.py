@@ -32,9 +32,9 @@ from omegaconf import DictConfig
 from lit_gans.callbacks import Mirror, RunCheckpoint, RunConfig
 from lit_gans.checkpoints.locate import FOLDER, find_checkpoint, resume_point
 from lit_gans.checkpoints.remote import Remote
+from lit_gans.cli.commands.plan import planned
 from lit_gans.cli.notices import Notices
 from lit_gans.cli.outcome import SweepRun, entry_of, found_by_sweeper, report, write_summary
-from lit_gans.cli.plan import planned
 from lit_gans.cli.sweep_score import RefusedSweep, sweep_score
 from lit_gans.cli.train_arguments import (
     RUN_FOLDER,
@@ -54,7 +54,7 @@ from lit_gans.common.process_state import process_state_restored
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, refuse_start, resolve, to_cli
 from lit_gans.config.hydra_app import hydra_command
-from lit_gans.config.mistakes import DONE, FAILED, REFUSED, STOPPED, refused_is_2, said
+from lit_gans.config.mistakes import DONE, FAILED, REFUSED, STOPPED, error_message, exit_with_2
 from lit_gans.config.overrides import key_of, quote
 from lit_gans.config.run_folder import (
     broadcast_from_rank_0,
@@ -92,8 +92,8 @@ def main(arguments: list[str]) -> int:
     """Runs the command with its arguments and returns the exit code."""
     quiet()
     if arguments[:1] == [_RESOLVED]:
-        return refused_is_2(lambda: _run_additional_process(Path(arguments[1])))
-    return refused_is_2(lambda: _run_or_sweep(*with_defaults(planned(arguments))))
+        return exit_with_2(lambda: _run_additional_process(Path(arguments[1])))
+    return exit_with_2(lambda: _run_or_sweep(*with_defaults(planned(arguments))))
 
 
 def _run_additional_process(resolved: Path) -> int:
@@ -275,7 +275,7 @@ def fit(
             trainer.fit(module, datamodule=data, weights_only=True)
             failed = False
         except MisconfigurationException as error:  # raised by Lightning before the first step
-            raise RefusedInput(f"trainer: {said(error)}") from error
+            raise RefusedInput(f"trainer: {error_message(error)}") from error
         finally:
             end_loggers(trainer.loggers, failed)
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 import yaml
 
-from lit_gans.cli import fit as lightning_cli
-from lit_gans.cli.train import _files
+from lit_gans.cli.commands import fit as lightning_cli
+from lit_gans.cli.commands.train import _files
 from lit_gans.config.build import resolve
 from lit_gans.config.hydra_app import compose
 from lit_gans.training.optim import OptimizerConfig

@@ -18,7 +18,7 @@ from torch import Tensor, UntypedStorage, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
-from lit_gans.cli.commands import run
+from lit_gans.cli.command import run
 from lit_gans.cli.tables import markdown
 from lit_gans.common.size import size_text
 from lit_gans.training.module import AdversarialModule

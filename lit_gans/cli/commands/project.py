@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from lit_gans.cli.sample import frame_of, opened, read_with, refuse_without_latents
+from lit_gans.cli.checkpoint import frame_of, opened, read_with, refuse_without_latents
 from lit_gans.common.progress import follow
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import output_file

@@ -14,7 +14,7 @@ from typing import Literal
 from lit_gans.checkpoints.exported import WEIGHTS
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
-from lit_gans.cli.sample import turn
+from lit_gans.cli.checkpoint import turn
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import output_file, results_folder

@@ -8,7 +8,7 @@ Examples:
 
 from __future__ import annotations
 
-from lit_gans.cli.sample import loaded
+from lit_gans.cli.checkpoint import loaded
 from lit_gans.common.errors import refusing
 from lit_gans.demo.app import app
 

@@ -17,7 +17,7 @@ import torch
 
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
-from lit_gans.cli.sample import refuse_without_latents
+from lit_gans.cli.checkpoint import refuse_without_latents
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.paths import shown
 from lit_gans.config.load import config_of, module_from, trained_with

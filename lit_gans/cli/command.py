@@ -1,4 +1,4 @@
-"""Registry of the commands of `lit-gans`. Every command is one file of this folder.
+"""Commands of `lit-gans`. Every file of the folder `commands` is a command with the name of the file.
 
 The docstring of `NAME.py` begins with "`lit-gans NAME ...`: summary." and ends with examples. It is read without
 importing the file. The command is implemented by `main`, which takes the command-line arguments, or by the function
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+_FOLDER = Path(__file__).with_name("commands")
 
 
 @dataclass(frozen=True)
@@ -35,26 +36,27 @@ class Command:
     examples: tuple[str, ...]
 
 
-def find(name: str) -> Command | None:
-    """Returns the description of a command by name, or None if the command does not exist."""
-    path = Path(__file__).with_name(f"{name}.py")
-    text = ast.get_docstring(ast.parse(path.read_bytes())) if name.isidentifier() and os.path.isfile(path) else None
-    if not text or not text.startswith(f"`lit-gans {name}"):
-        return None
+def names() -> list[str]:
+    """Returns the names of all commands. `train` comes first."""
+    return sorted((path.stem for path in _FOLDER.glob("[!_]*.py")), key=lambda name: (name != "train", name))
+
+
+def file_of(name: str) -> ast.Module:
+    """Returns the syntax tree of a command's file, which is not imported."""
+    return ast.parse((_FOLDER / f"{name}.py").read_bytes())
+
+
+def described(name: str) -> Command:
+    """Returns the description of a command by name."""
+    text = ast.get_docstring(file_of(name)) or ""
     usage, _, summary = text.splitlines()[0].partition("`: ")
     examples = text.partition("Examples:\n")[2].splitlines()
     return Command(usage.lstrip("`"), summary.rstrip("."), tuple(line.strip() for line in examples))
 
 
-def commands() -> dict[str, Command]:
-    """Returns the descriptions of all commands by name. `train` comes first."""
-    names = sorted((path.stem for path in Path(__file__).parent.glob("*.py")), key=lambda name: (name != "train", name))
-    return {name: command for name in names if (command := find(name))}
-
-
 def main_of(name: str) -> Callable[[list[str]], int]:
     """Returns the function that takes a command's arguments and returns its exit code."""
-    module = importlib.import_module(f"lit_gans.cli.{name}")
+    module = importlib.import_module(f"lit_gans.cli.commands.{name}")
     return module.main if hasattr(module, "main") else partial(run, getattr(module, name))
 
 
