@@ -1,26 +1,13 @@
 """jsonargparse's private parts are still there, and still needed."""
 
-from contextlib import nullcontext
+import sys
 
 import pytest
-import yaml
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentError, ArgumentParser
 from jsonargparse.typing import register_type
 
-from lit_gans.cli.commands import fit as lightning_cli
-from lit_gans.common._compat.jsonargparse import descriptions, nested_argument, previous_value
-
-
-@pytest.mark.parametrize("ours", [True, False])
-def test_jsonargparse_still_hands_the_arguments_of_a_replaced_class_on(command, monkeypatch, ours):
-    """`other_class_other_arguments` can go once the second case fails."""
-    if not ours:
-        monkeypatch.setattr(lightning_cli, "other_class_other_arguments", nullcontext)
-    fit = ["fit", "--model", "R3GAN", "--data", "Digits", "--model.r1_gamma", "LinearSchedule", "--print_config"]
-    code, out, err = command(*fit)
-    assert code == 0, err
-    gamma = yaml.safe_load(out)["model"]["init_args"]["r1_gamma"]["init_args"]
-    assert gamma["start"] == (1.0 if ours else 0.05)
+from lit_gans.common._compat.jsonargparse import descriptions, nested_argument, previous_value, register_value
+from lit_gans.common.errors import RefusedInput
 
 
 def test_jsonargparse_still_lists_inherited_descriptions_in_a_private_attribute():
@@ -66,3 +53,66 @@ def test_jsonargparse_still_hides_the_previous_value_from_a_registered_type():
     assert nested_argument("3") is None
     assert previous_value(Point) is None, "outside of a parser"
     assert second.x == 2
+
+
+class Interval:
+    def __init__(self, first=0, last=9):
+        self.first, self.last = first, last
+
+    @classmethod
+    def from_plain(cls, plain):
+        if isinstance(plain, str):
+            raise RefusedInput(f"{plain}: there is no such interval")
+        return cls(**plain["init_args"])
+
+    @classmethod
+    def changed(cls, previous, changes):
+        return cls(**{**vars(previous), **changes})
+
+
+register_value(Interval, lambda interval: {"class_path": "Interval", "init_args": vars(interval)})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], (1, 9)),
+        (["--interval.last=5"], (1, 5)),
+        (["--interval.last=5", "--interval.first=4"], (4, 5)),
+        (["--interval", "{last: 5}"], (1, 5)),
+        (["--interval", "{class_path: Interval, init_args: {last: 5}}"], (0, 5)),
+    ],
+)
+def test_a_registered_value_is_read_whole_or_changed(arguments, expected):
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--interval", type=float | Interval, default=Interval(1))
+    parsed = parser.parse_args(arguments)
+    again = parser.parse_string(parser.dump(parsed))
+    for interval in (parsed.interval, again.interval):
+        assert (interval.first, interval.last) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("wide", "wide: there is no such interval"),
+        ("no.such.module", "no.such.module cannot be imported: No module named 'no'"),
+        ("[1, 2", "interval"),
+    ],
+)
+def test_an_invalid_value_of_a_registered_class_is_an_error_with_its_key(text, sentence):
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--interval", type=Interval)
+    with pytest.raises(ArgumentError, match='Parser key "interval"') as raised:
+        parser.parse_args(["--interval", text])
+    assert sentence in str(raised.value)
+
+
+def test_only_a_parser_imports_the_module_of_a_class(tmp_path, monkeypatch):
+    """`from_plain` also reads the descriptions in checkpoints, which must not import code."""
+    (tmp_path / "users_intervals.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--interval", type=Interval)
+    parser.parse_args(["--interval", "{class_path: users_intervals.Mine, init_args: {}}"])
+    assert "users_intervals" in sys.modules
