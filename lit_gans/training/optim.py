@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from lit_gans.checkpoints.format import class_path, to_plain
-from lit_gans.common._compat.jsonargparse import register_value
 from lit_gans.common.annotations import converted
 from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_not_positive
+from lit_gans.common.parsing import register_value
 from lit_gans.training.schedules import ConstantSchedule, Progress, Schedule
 
 # unsupported: LBFGS needs a closure for its step, SparseAdam needs sparse gradients, Muon supports matrices only

@@ -10,9 +10,9 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from lit_gans.checkpoints.format import to_plain
-from lit_gans.common._compat.jsonargparse import register_value
 from lit_gans.common.annotations import convert_fields, converted, field_types
 from lit_gans.common.errors import RefusedInput, nearest
+from lit_gans.common.parsing import register_value
 
 
 @dataclass(frozen=True)
