@@ -66,6 +66,7 @@ if __name__ == "__main__":
         "cache_dir": Path(out, "cache" + os.environ.get("RANK", "0")),
         "timm_model_layers": "head",
     }
+    constant = ("adaptive_weight.clamp(max=1e4)", "1.0")  # otherwise each process computes one from its own images
     prepared = "model, discriminator, optimizer, discr_optimizer, lr_scheduler, discr_lr_scheduler"
     repair = (
         (f"{prepared} = accelerator.prepare", f"train_dataloader, {prepared} = accelerator.prepare"),
@@ -81,4 +82,4 @@ if __name__ == "__main__":
         Accelerator.gather = lambda self, tensor: gather(self, tensor.detach())  # for logs
         timm.create_model = lambda *args, **kwargs: Features()
         arguments = [f"--{name}={value}" for name, value in options.items()]
-        run(FOLDER / "train_vqgan.py", *arguments, replaced=repair if REPAIRED else ())
+        run(FOLDER / "train_vqgan.py", *arguments, replaced=(constant, *(repair if REPAIRED else ())))
