@@ -156,12 +156,12 @@ def own_rows(rows: list[Row], shared: list[Row]) -> list[Row]:
 def _default(value: Any) -> str:
     """Returns a default as it is typed; of an optimizer, only what differs from torch's defaults."""
     from lit_gans.config.signatures import schema
-    from lit_gans.training.optim import Optimizer
+    from lit_gans.training.optim import OptimizerConfig
 
     if not isinstance(value, dict):
         return as_typed(value)
     kind = value.get("_target_", "").rpartition(".")[2]
-    usual = schema(Optimizer(value["name"])) if kind == "Optimizer" else {"_target_": value.get("_target_")}
+    usual = schema(OptimizerConfig(value["name"])) if kind == "OptimizerConfig" else {"_target_": value.get("_target_")}
     usual.pop("name", None)
     inside = (f"{name}={_default(item)}" for name, item in value.items() if name not in usual or item != usual[name])
     return f"{kind}({', '.join(inside)})"

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from lit_gans.training.augmentation import Adaptive, Scheduled
     from lit_gans.training.losses import Scored
     from lit_gans.training.module import AdversarialModule
-    from lit_gans.training.schedules import Cosine, Linear
+    from lit_gans.training.schedules import CosineSchedule, LinearSchedule
 
 __version__ = "0.1.0"
 
 _PLACES = {
     "Adaptive": "lit_gans.training.augmentation",
     "AdversarialModule": "lit_gans.training.module",
-    "Cosine": "lit_gans.training.schedules",
+    "CosineSchedule": "lit_gans.training.schedules",
     "Digits": "lit_gans.data.sources.digits",
-    "Linear": "lit_gans.training.schedules",
+    "LinearSchedule": "lit_gans.training.schedules",
     "RefusedInput": "lit_gans.common.errors",
     "Scheduled": "lit_gans.training.augmentation",
     "Scored": "lit_gans.training.losses",
@@ -62,11 +62,11 @@ __all__ = [
     "Adaptive",
     "AdversarialModule",
     "AutoencoderKL",
-    "Cosine",
+    "CosineSchedule",
     "CycleGAN",
     "Digits",
     "ImageGAN",
-    "Linear",
+    "LinearSchedule",
     "Pix2Pix",
     "ProjectedGAN",
     "RefusedInput",

@@ -8,18 +8,18 @@ from unittest.mock import patch
 
 import torch
 
-from lit_gans.callbacks import EMA, Checkpoint, Samples
+from lit_gans.callbacks import EMA, RunCheckpoint, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.checkpoints.locate import newest_good
-from lit_gans.training.optim import Optimizer
-from lit_gans.training.schedules import Linear
+from lit_gans.training.optim import OptimizerConfig
+from lit_gans.training.schedules import LinearSchedule
 from lit_gans.training.trainer_backend import TrainerBackend
 from tests.tiny import fit, random_images, tiny_gan
 
 STEPS = 8  # three in an epoch; a checkpoint every 2, a measurement every 3
 POINTS = ("epoch boundary", "mid-epoch", "mid-n_critic", "mid-evaluation", "mid-save")
-ADAM = partial(Optimizer, "Adam", lr=2e-4, betas=(0.5, 0.999))
+ADAM = partial(OptimizerConfig, "Adam", lr=2e-4, betas=(0.5, 0.999))
 
 
 class Killed(BaseException):
@@ -103,7 +103,7 @@ class Signal:
 def train(folder, name, workers=0, point=None, step=0, end=raise_killed, world_size=1, strategy="auto", kind=ADAM):
     """Trains a GAN in a folder, from its newest good checkpoint, until the end or until it is killed."""
     torch.set_num_threads(1)
-    folder, linear = Path(folder), Linear()
+    folder, linear = Path(folder), LinearSchedule()
     optimizers = {f"{each}_optimizer": kind(schedule=linear) for each in ("generator", "discriminator")}
     module = tiny_gan(name, **optimizers, n_critic=2, seed=3)
     data = random_images(batch_size=8 // world_size, num_workers=workers)
@@ -120,7 +120,7 @@ def train(folder, name, workers=0, point=None, step=0, end=raise_killed, world_s
             default_root_dir=folder,
             logger=CSVMetrics(str(folder)),
             log_every_n_steps=1,
-            callbacks=[EMA(0.5), kill, Samples(every_n_steps=3, num=4), Checkpoint(every_n_train_steps=2)],
+            callbacks=[EMA(0.5), kill, Samples(every_n_steps=3, num=4), RunCheckpoint(every_n_train_steps=2)],
             enable_checkpointing=True,
         )
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +23,7 @@ UNDOCUMENTED = {
     *("bit16_groups", "averaged_gradients", "ds_tensor", "ds_shape", "ds_persist"),  # of DeepSpeed
 }
 SET_BY_METACLASS = {"_abc_impl", "_is_protocol", "_is_runtime_protocol", "_backward_cls"}
+LIGHTNING_ROOMS = [f"lightning.pytorch.{room}" for room in ("callbacks", "loggers", "strategies")]
 LIVE = ("callback_metrics", "logged_metrics", "progress_bar_metrics")  # dictionaries that a trainer keeps
 
 
@@ -61,6 +63,19 @@ def test_undocumented_parts_of_lightning_and_deepspeed_are_in_compat_alone():
             if stores and isinstance(node.value, ast.Attribute) and node.value.attr in LIVE:
                 found.add((where, ast.unparse(node)))
     assert found == set()
+
+
+def test_no_two_public_classes_share_a_name():
+    found = defaultdict(list)
+    for file in FILES:
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not _is_private(node.name):
+                found[node.name].append(str(file.relative_to(ROOT)))
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}
+    libraries = ("torch", "torch.nn", "torch.optim", "torch.utils.data", "lightning.pytorch", *LIGHTNING_ROOMS)
+    members = [(library, vars(importlib.import_module(library))) for library in libraries]
+    theirs = {name: library for library, names in members for name, it in names.items() if inspect.isclass(it)}
+    assert {name: theirs[name] for name in found.keys() & theirs.keys()} == {}, "in one script, one hides the other"
 
 
 @cache

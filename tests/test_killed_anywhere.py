@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from lit_gans.callbacks import Checkpoint
+from lit_gans.callbacks import RunCheckpoint
 from lit_gans.checkpoints.locate import newest_good
 from lit_gans.config.registry import gans
 from tests import killed_runs
@@ -81,7 +81,7 @@ def test_two_kills_in_one_training(tmp_path, uninterrupted):
 def test_a_kill_right_after_a_checkpoint_loses_no_row(tmp_path, uninterrupted, monkeypatch):
     """Lightning hands the row of the iteration to loggers only after that."""
     with monkeypatch.context() as patched:
-        patched.setattr(Checkpoint, "_keep_last", raise_killed)
+        patched.setattr(RunCheckpoint, "_keep_last", raise_killed)
         with pytest.raises(Killed):
             train(tmp_path, "wgan_gp")
     assert newest_good(tmp_path)[1] == 2
@@ -90,13 +90,13 @@ def test_a_kill_right_after_a_checkpoint_loses_no_row(tmp_path, uninterrupted, m
 
 
 def test_a_kill_before_a_checkpoint_was_kept_does_not_lose_it(tmp_path, monkeypatch):
-    kept = {"checkpoint": Checkpoint(every_n_train_steps=2, keep_every_n_train_steps=2)}
-    monkeypatch.setattr(killed_runs, "Checkpoint", lambda **_: kept["checkpoint"])
+    kept = {"checkpoint": RunCheckpoint(every_n_train_steps=2, keep_every_n_train_steps=2)}
+    monkeypatch.setattr(killed_runs, "RunCheckpoint", lambda **_: kept["checkpoint"])
     with monkeypatch.context() as patched:
-        patched.setattr(Checkpoint, "_keep_last", raise_killed)
+        patched.setattr(RunCheckpoint, "_keep_last", raise_killed)
         with pytest.raises(Killed):
             train(tmp_path, "dcgan")
-    kept["checkpoint"] = Checkpoint(every_n_train_steps=2, keep_every_n_train_steps=2)
+    kept["checkpoint"] = RunCheckpoint(every_n_train_steps=2, keep_every_n_train_steps=2)
     train(tmp_path, "dcgan")
     names = sorted(path.name for path in (tmp_path / "checkpoints").glob("step-*"))
     assert names == [f"step-{step:08d}.ckpt" for step in (2, 4, 6, 8)]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import LambdaCallback
 
-from lit_gans.callbacks import Checkpoint
+from lit_gans.callbacks import RunCheckpoint
 from lit_gans.config.registry import gans
 from tests.killed_runs import POINTS, STEPS, Signal, assert_same, train, trained_once
 
@@ -47,7 +47,7 @@ def stop_and_resume(folder, name, point, step, number):
     handlers = [signal.getsignal(each) for each in SIGNALS]
     trainer = train(folder, name, 0, point, step, Signal(number))
     reached = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["global_step"]
-    checkpoint = next(each for each in trainer.callbacks if isinstance(each, Checkpoint))
+    checkpoint = next(each for each in trainer.callbacks if isinstance(each, RunCheckpoint))
     assert (reached, trainer.global_step, checkpoint.received_signal) == (boundary(point, step),) * 2 + (number,)
     assert [signal.getsignal(each) for each in SIGNALS] == handlers
     train(folder, name)
@@ -87,7 +87,7 @@ def test_a_second_ctrl_c_ends_the_training_at_once(tiny_gan, random_images, fit,
             signal.raise_signal(signal.SIGINT)
             passed.append(number)
 
-    callbacks = [LambdaCallback(on_train_batch_start=twice), Checkpoint()]
+    callbacks = [LambdaCallback(on_train_batch_start=twice), RunCheckpoint()]
     with pytest.raises(SystemExit) as end:
         fit(tiny_gan("gan"), random_images(), 5, callbacks=callbacks, enable_checkpointing=True)
     assert isinstance(end.value.__context__, KeyboardInterrupt)
@@ -99,7 +99,7 @@ def test_a_second_ctrl_c_ends_the_training_at_once(tiny_gan, random_images, fit,
 def test_after_a_training_that_failed_the_signal_takes_effect(tiny_gan, random_images, fit):
     """Lightning restores the handlers that it found, which are ours."""
 
-    callbacks = [LambdaCallback(on_train_batch_start=lambda *_: {}["of the test"]), Checkpoint()]
+    callbacks = [LambdaCallback(on_train_batch_start=lambda *_: {}["of the test"]), RunCheckpoint()]
     with pytest.raises(KeyError, match="of the test"):
         fit(tiny_gan("gan"), random_images(), 5, callbacks=callbacks, enable_checkpointing=True)
     with pytest.raises(KeyboardInterrupt):
@@ -143,5 +143,5 @@ def test_a_job_that_cannot_be_queued_again_has_its_checkpoint_and_a_warning(slur
 def test_without_slurm_the_signal_is_left_alone(tiny_gan, random_images, fit):
     seen = []
     look = LambdaCallback(on_train_batch_start=lambda *_: seen.append(signal.getsignal(signal.SIGUSR1)))
-    fit(tiny_gan("gan"), random_images(), 1, callbacks=[look, Checkpoint()], enable_checkpointing=True)
+    fit(tiny_gan("gan"), random_images(), 1, callbacks=[look, RunCheckpoint()], enable_checkpointing=True)
     assert seen == [signal.SIG_DFL]

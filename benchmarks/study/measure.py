@@ -35,8 +35,8 @@ from lit_gans.config.hydra_app import compose
 from lit_gans.data.sources.folder import Folder
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.training.callback import GenerativeCallback, callbacks_of
-from lit_gans.training.optim import Optimizer
-from lit_gans.training.schedules import Constant
+from lit_gans.training.optim import OptimizerConfig
+from lit_gans.training.schedules import ConstantSchedule
 
 _PROBE = 8  # images of the first steps on a CPU, the second of which predicts how long a large one would take
 _SIZES = (4096, 2**22)  # bytes of messages: latency dominates the first, bandwidth the second
@@ -80,7 +80,7 @@ def _keep_learning_rates(module: Any) -> None:
     for name in ("generator_optimizer", "discriminator_optimizer"):
         optimizer = getattr(module, name)
         if optimizer.schedule.needs_total:
-            setattr(module, name, Optimizer(**{**optimizer.init_args, "schedule": Constant()}))
+            setattr(module, name, OptimizerConfig(**{**optimizer.init_args, "schedule": ConstantSchedule()}))
 
 
 def timed(cell: Cell, strategy: Any = None, data: Any = None, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """Callbacks: averaged weights, samples, metrics, health, throughput, checkpoints, progress."""
 
-from lit_gans.callbacks.checkpoint import Checkpoint
+from lit_gans.callbacks.checkpoint import RunCheckpoint
 from lit_gans.callbacks.ema import EMA
 from lit_gans.callbacks.evaluation import GenerativeMetrics, ModeMetrics, PairedMetrics
 from lit_gans.callbacks.init_from import InitFrom
 from lit_gans.callbacks.mirror import Mirror
-from lit_gans.callbacks.monitor import EarlyStopping
-from lit_gans.callbacks.progress_bar import ProgressBar
+from lit_gans.callbacks.monitor import StopOnPlateau
+from lit_gans.callbacks.progress_bar import IterationProgressBar
 from lit_gans.callbacks.reconstruction import ReconstructionMetrics
 from lit_gans.callbacks.run_config import RunConfig
 from lit_gans.callbacks.samples import Samples
@@ -15,17 +15,17 @@ from lit_gans.callbacks.watch import Watch
 
 __all__ = [
     "EMA",
-    "Checkpoint",
-    "EarlyStopping",
     "GenerativeMetrics",
     "InitFrom",
+    "IterationProgressBar",
     "Mirror",
     "ModeMetrics",
     "PairedMetrics",
-    "ProgressBar",
     "ReconstructionMetrics",
+    "RunCheckpoint",
     "RunConfig",
     "Samples",
+    "StopOnPlateau",
     "Throughput",
     "Watch",
 ]

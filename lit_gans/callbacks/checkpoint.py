@@ -30,7 +30,7 @@ _EXCHANGE_SECONDS = 1.0  # approximate training time between two exchanges of th
 Item = TypeVar("Item")
 
 
-class Checkpoint(GenerativeCallback, LightningCheckpoint):
+class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
     """Saves `checkpoints/last.ckpt` and `checkpoints/best.ckpt` in the run folder.
 
     This callback counts generator iterations. Lightning's `ModelCheckpoint` counts every optimizer step under manual
@@ -132,7 +132,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
 
     @property
     def state_key(self) -> str:
-        return self._monitor.state_key("Checkpoint")
+        return self._monitor.state_key("RunCheckpoint")
 
     def state_dict(self) -> dict[str, Any]:
         return {"top": self._top, "untrained_value": self.untrained_value}
@@ -196,10 +196,6 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         self._exchange_at, self._exchange_interval = trainer.global_step + 1, 1
         self._last_at = trainer.global_step
         refuse_other_run(trainer)
-        if not continues_run(trainer):
-            for logger in trainer.loggers:
-                if isinstance(logger, CSVMetrics):
-                    logger.begin_run()
         self._monitor.start(trainer)
         value = self._monitor.value(trainer)
         if trainer.global_step == 0:
@@ -336,14 +332,20 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
 
 
 def refuse_other_run(trainer: Trainer) -> None:
-    """Raises `RefusedInput` if `Checkpoint` would overwrite the checkpoints of another run.
+    """Raises `RefusedInput` if `RunCheckpoint` would overwrite the checkpoints of another run.
 
     A training that resumes from a checkpoint in another folder may overwrite checkpoints up to its own iteration. Every
-    callback that writes to the run folder calls this function when the training starts, before it writes.
+    callback that writes to the run folder calls this function when the training starts, before it writes. A new run
+    also tells `CSVMetrics` that rows in its file are from another run.
     """
-    if not trainer.is_global_zero or not callbacks_of(trainer, Checkpoint) or continues_run(trainer):
+    if not trainer.is_global_zero or continues_run(trainer):
         return
-    folder, start = Checkpoint.folder(trainer), trainer.global_step
+    for logger in trainer.loggers:
+        if isinstance(logger, CSVMetrics):
+            logger.begin_run()
+    if not callbacks_of(trainer, RunCheckpoint):
+        return
+    folder, start = RunCheckpoint.folder(trainer), trainer.global_step
     # an interrupted replacement leaves a name that ends in .old
     names = [f"{name}.ckpt{end}" for name in _WRITES for end in ("", ".old")]
     paths = [path for name in names for path in sorted(folder.glob(name), reverse=True)]

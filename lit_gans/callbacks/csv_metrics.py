@@ -12,7 +12,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
-from lit_gans.common.atomic import replacing, synchronize, writing
+from lit_gans.common.atomic import replacing, set_aside, synchronize, writing
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class CSVMetrics(Logger):
         """Does nothing: the run folder holds the configuration."""
 
     def begin_run(self) -> None:
-        """Makes the next write replace an existing file, which belongs to another run."""
+        """Makes the first write set an existing file aside, because the file belongs to another run."""
         self._continues = False
 
     @rank_zero_only
@@ -94,9 +94,11 @@ class CSVMetrics(Logger):
         """Replaces the file by one that also contains the row of `step`."""
         if self._columns is not None:
             rows = self._read() | self._tail
-        else:  # in a resumed run, keep the row of `step`: its values were measured before the checkpoint
-            saved = self._read() if step and self._continues else {}
-            rows = {number: values for number, values in saved.items() if number <= step}
+        elif step and self._continues:  # keep the row of `step`: its values were measured before the checkpoint
+            rows = {number: values for number, values in self._read().items() if number <= step}
+        else:
+            set_aside(self._path)
+            rows = {}
         rows[step] = rows.get(step, {}) | row
         self._columns = sorted({name for values in rows.values() for name in values})
         header, lines = _line(["step", *self._columns]), self._lines(rows)

@@ -16,14 +16,14 @@ from jaxtyping import Int64
 from lightning.pytorch import Trainer
 from torch import Tensor
 
-from lit_gans.callbacks.checkpoint import Checkpoint, refuse_other_run
+from lit_gans.callbacks.checkpoint import RunCheckpoint, refuse_other_run
 from lit_gans.callbacks.signals import Abandoned
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common._compat.lightning import publish_values
 from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.rank_zero import computed_once
-from lit_gans.data.contracts import HasModes, ImageSource, Paired
+from lit_gans.data.contracts import HasModes, ImageSource, PairedSource
 from lit_gans.data.digests import fingerprint
 from lit_gans.data.images import to_networks, to_uint8, to_unit_range
 from lit_gans.data.sources.stacked_digits import StackedDigits
@@ -130,7 +130,7 @@ class Measurement(GenerativeCallback):
 
     def on_train_end(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         """Measures the last iteration if it was not known to be the last one, for example with `max_time`."""
-        stopped = any(checkpoint.stopped_by_signal for checkpoint in callbacks_of(trainer, Checkpoint))
+        stopped = any(checkpoint.stopped_by_signal for checkpoint in callbacks_of(trainer, RunCheckpoint))
         if self.measured_at != trainer.global_step and not stopped:
             self._measure(trainer, pl_module)
 
@@ -202,9 +202,10 @@ class Measurement(GenerativeCallback):
         """Yields the batches until a signal stops the training. Every rank must exhaust the iterator.
 
         Raises:
-            Abandoned: If a signal interrupts the measurement, see `Checkpoint.until_stopped`. The values are missing.
+            Abandoned: If a signal interrupts the measurement, whose values are then missing. See
+                `RunCheckpoint.until_stopped`.
         """
-        for checkpoint in callbacks_of(trainer, Checkpoint):
+        for checkpoint in callbacks_of(trainer, RunCheckpoint):
             batches = checkpoint.until_stopped(trainer, batches)
         yield from batches
 
@@ -425,7 +426,7 @@ class PairedMetrics(Measurement):
         super().__init__(every_n_steps, num_samples, batch_size, seed)
 
     def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
-        if not isinstance(data_of(trainer), Paired):
+        if not isinstance(data_of(trainer), PairedSource):
             raise RefusedInput("metric/l1 needs pairs: use data=digit_edges, data=emoji_lines or data=paired_folder.")
         if isinstance(pl_module, Translator):
             self.directions = {_l1_key(direction): "min" for direction in pl_module.directions}

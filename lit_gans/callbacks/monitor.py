@@ -91,7 +91,7 @@ class Monitor:
         return None if key is None else trainer.callback_metrics.get(key)
 
 
-class EarlyStopping(GenerativeCallback):
+class StopOnPlateau(GenerativeCallback):
     """Stops the training after `patience` consecutive measurements without a better value of a metric.
 
     `last.ckpt` is written as usual. Lightning's `EarlyStopping` checks at the end of every epoch instead, and counts an
@@ -118,7 +118,7 @@ class EarlyStopping(GenerativeCallback):
 
     @property
     def state_key(self) -> str:
-        return self._monitor.state_key("EarlyStopping")
+        return self._monitor.state_key("StopOnPlateau")
 
     def state_dict(self) -> dict[str, Any]:
         return {"best_value": self.best_value, "waited": self.waited}

@@ -37,7 +37,7 @@ class _TwoLines(Progress):
         yield Text(self.numbers, overflow="ellipsis", no_wrap=True)
 
 
-class ProgressBar(GenerativeCallback, LightningProgressBar):
+class IterationProgressBar(GenerativeCallback, LightningProgressBar):
     """Shows the progress of a run in generator iterations, with an estimate of the remaining time.
 
     In a terminal or notebook, the progress is a bar. Elsewhere, 20 lines per run are printed. Additional lines are

@@ -14,7 +14,7 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from lit_gans.callbacks.checkpoint import refuse_other_run
 from lit_gans.callbacks.throughput import paused
-from lit_gans.common.atomic import replacing, writing
+from lit_gans.common.atomic import replacing, set_aside, writing
 from lit_gans.common.errors import refuse_below, refuse_not_positive
 from lit_gans.data.contracts import Plottable
 from lit_gans.data.images import write_grid
@@ -31,7 +31,7 @@ class Samples(GenerativeCallback):
     """Writes sample grids to `samples/<iteration>.png` in the run folder, and an animation when the training ends.
 
     The animation `samples/training.gif` shows the grids of this run. In a resumed run, it also shows the grids up to
-    the checkpoint from which the run resumed.
+    the checkpoint from which the run resumed. A new run renames the `samples` folder of an earlier run to `samples-1`.
 
     The loggers of TensorBoard, Weights & Biases and MLflow receive the same grids, see `log_grid`. Samples of
     `Plottable` data, such as points, are plotted. Grids of pix2pix show inputs, translations and targets. Grids of
@@ -82,6 +82,8 @@ class Samples(GenerativeCallback):
         iterations = [iteration for iteration in grids_in(self.folder(trainer)) if iteration <= step]
         if not continues_run(trainer):
             self._iterations = []
+            if trainer.is_global_zero and grids_in(self.folder(trainer)):
+                set_aside(self.folder(trainer))
         elif not self._iterations:  # checkpoints of earlier versions do not store the iterations
             self._iterations = iterations
         else:  # the last grid of a training is written after its last checkpoint, which does not list it

@@ -67,6 +67,8 @@ def from_plain(value: Any) -> Any:
         return value
     module, _, name = str(value["class_path"]).rpartition(".")
     cls = getattr(sys.modules.get(module), name, None)
+    if module in sys.modules and cls is None:
+        raise RefusedInput(f"{module} has no class {name}: the checkpoint is from another version of its package.")
     if not (isinstance(cls, type) and (is_dataclass(cls) or hasattr(cls, "init_args"))):
         raise RefusedInput(f"{value['class_path']} is not imported: import its module before the checkpoint is loaded.")
     return cls(**{key: from_plain(item) for key, item in value["init_args"].items()})

@@ -16,7 +16,7 @@ from lightning.pytorch import Trainer
 from matplotlib.figure import Figure
 from PIL import Image
 
-from lit_gans.callbacks import Checkpoint, Samples, Throughput
+from lit_gans.callbacks import RunCheckpoint, Samples, Throughput
 from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.callbacks.samples import FILM
 from lit_gans.cli.tables import markdown
@@ -35,7 +35,7 @@ _MAX_TITLE = 200  # maximum number of characters of a title
 
 
 @dataclass
-class Run:
+class SweepRun:
     """Run of a sweep.
 
     Args:
@@ -62,7 +62,7 @@ def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",
         trainer: trainer after the training.
         overrides: arguments of the command that started the run, quoted for a shell.
     """
-    checkpoint = next(iter(callbacks_of(trainer, Checkpoint)), None)
+    checkpoint = next(iter(callbacks_of(trainer, RunCheckpoint)), None)
     samples = next(iter(callbacks_of(trainer, Samples)), None)
     folder = shown(Path(trainer.default_root_dir))
     step, signal = trainer.global_step, checkpoint.received_signal if checkpoint else None
@@ -100,7 +100,7 @@ def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",
     return STOPPED + signal if signal else DONE
 
 
-def entry_of(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
+def entry_of(trainer: Trainer, overrides: list[str], seconds: float) -> SweepRun:
     """Returns the entry of a run in the table of a sweep, with metrics and with values that a custom GAN logs."""
     logged = {name: float(value) for name, value in trainer.callback_metrics.items() if not name.startswith(_ALWAYS)}
     values = {name.removeprefix(_METRIC): value for name, value in logged.items() if name.startswith(_METRIC)}
@@ -109,15 +109,15 @@ def entry_of(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
     speed = next((c.mean_images_per_second for c in callbacks_of(trainer, Throughput)), None)
     values |= {"images/s": speed or float("nan"), "seconds": seconds}
     samples = Samples.folder(trainer) / f"{trainer.global_step:06d}.png"
-    return Run(overrides, values, Path(trainer.default_root_dir), samples, not _is_stopped(trainer))
+    return SweepRun(overrides, values, Path(trainer.default_root_dir), samples, not _is_stopped(trainer))
 
 
 def _is_stopped(trainer: Trainer) -> bool:
     """Returns whether a signal stopped a training before its last iteration, so that it can be resumed."""
-    return any(checkpoint.stopped_by_signal for checkpoint in callbacks_of(trainer, Checkpoint))
+    return any(checkpoint.stopped_by_signal for checkpoint in callbacks_of(trainer, RunCheckpoint))
 
 
-def write_summary(runs: list[Run], folder: Path) -> list[str]:
+def write_summary(runs: list[SweepRun], folder: Path) -> list[str]:
     """Writes `table.md` and, if there are sample grids, `samples.png`, and returns the lines of a readable summary.
 
     If some runs differ only in their seed, a second table contains the mean and the standard deviation over the seeds.
@@ -126,7 +126,7 @@ def write_summary(runs: list[Run], folder: Path) -> list[str]:
     common = set.intersection(*(set(run.overrides) for run in runs))
     columns = list(dict.fromkeys(name for run in runs for name in run.values))
     names: list[str] = []
-    by_seed: dict[str, list[Run]] = {}
+    by_seed: dict[str, list[SweepRun]] = {}
     for run in runs:
         differs = [text for text in run.overrides if text not in common]
         names.append(_name(differs) + ("" if run.is_finished else " (not finished)"))
@@ -162,7 +162,7 @@ def _name(overrides: list[str]) -> str:
     return " ".join(text.removeprefix("experiment=") for text in overrides)
 
 
-def _mean(runs: list[Run], column: str) -> str:
+def _mean(runs: list[SweepRun], column: str) -> str:
     values = [run.values[column] for run in runs if column in run.values]
     if len(values) < 2:
         return _number(values[0] if values else None)

@@ -310,7 +310,7 @@ def _choose_sizes(choice: Choice, pictures: Survey, seconds: float) -> Timing:
         )
         choice.prefer({"model.generator_width": width, "model.discriminator_width": width})
         config = choice.config(metrics="none")
-        noise = Noise(size, config["data"]["channels"], config["data"]["batch_size"])
+        noise = RandomImages(size, config["data"]["channels"], config["data"]["batch_size"])
         return speed(config, torch.get_num_threads(), _TRIAL, noise)
 
     first = sizes[min(1, len(sizes) - 1)], widths[0]
@@ -365,7 +365,7 @@ def _choose_evaluation(
     return evaluation.seconds, times, []
 
 
-class Noise(ImageData):
+class RandomImages(ImageData):
     """Random images for timing. The speed of a training does not depend on the contents of the images."""
 
     possible_channels = None

@@ -120,7 +120,13 @@ def half_life(batch: int) -> dict[str, Any]:
     The half-life is 1/20 of the number of images so far, and at most 10,000 images for a batch size of 32.
     """
     maximum = batch * 10_000 // 32
-    return {"_target_": "lit_gans.Linear", "start": 0.0, "end": float(maximum), "over": 20 * maximum, "unit": "images"}
+    return {
+        "_target_": "lit_gans.LinearSchedule",
+        "start": 0.0,
+        "end": float(maximum),
+        "over": 20 * maximum,
+        "unit": "images",
+    }
 
 
 def r3gan(size: Size) -> dict[str, Any]:

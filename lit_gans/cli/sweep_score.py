@@ -9,7 +9,7 @@ from hydra.types import RunMode
 from lightning.pytorch import LightningModule, Trainer
 from omegaconf import OmegaConf
 
-from lit_gans.callbacks import Checkpoint
+from lit_gans.callbacks import RunCheckpoint
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.callback import GenerativeCallback, callbacks_of
 
@@ -23,7 +23,8 @@ class RefusedSweep(RefusedInput):
 class SweepScore(GenerativeCallback):
     """Verifies before the first iteration that a training has a score, and that the sweeper optimizes its direction.
 
-    The score is the value of the best checkpoint, see `Checkpoint`. The value of the untrained networks does not count.
+    The score is the value of the best checkpoint, see `RunCheckpoint`. The value of the untrained networks does not
+    count.
 
     Args:
         mode: whether the sweeper searches for the smallest (`min`) or the largest (`max`) score; None if this is not
@@ -37,7 +38,7 @@ class SweepScore(GenerativeCallback):
         self.mode = mode
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        monitored = next((checkpoint.monitored(trainer) for checkpoint in callbacks_of(trainer, Checkpoint)), None)
+        monitored = next((checkpoint.monitored(trainer) for checkpoint in callbacks_of(trainer, RunCheckpoint)), None)
         if monitored is None:
             raise RefusedSweep(
                 "hydra/sweeper optimizes a score, but this training has none: choose metrics= with an FID, or set"

@@ -29,11 +29,11 @@ from lightning.pytorch import Callback, LightningDataModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig
 
-from lit_gans.callbacks import Checkpoint, Mirror, RunConfig
+from lit_gans.callbacks import Mirror, RunCheckpoint, RunConfig
 from lit_gans.checkpoints.locate import FOLDER, find_checkpoint, resume_point
 from lit_gans.checkpoints.remote import Remote
 from lit_gans.cli.notices import Notices
-from lit_gans.cli.outcome import Run, entry_of, found_by_sweeper, report, write_summary
+from lit_gans.cli.outcome import SweepRun, entry_of, found_by_sweeper, report, write_summary
 from lit_gans.cli.plan import planned
 from lit_gans.cli.sweep_score import RefusedSweep, sweep_score
 from lit_gans.cli.train_arguments import (
@@ -83,7 +83,7 @@ class RunOutcome:
     """
 
     code: int
-    run: Run | None = None
+    run: SweepRun | None = None
     signal: int | None = None
     score: float | None = None
 
@@ -117,7 +117,7 @@ def _run_or_sweep(typed: list[str], notices: list[str]) -> int:
 
 def _sweep(arguments: list[str], typed: list[str], notices: list[str]) -> int:
     """Runs a sweep, prints its table, and returns the exit code."""
-    runs: list[Run] = []
+    runs: list[SweepRun] = []
 
     def job(composed: DictConfig) -> tuple[int, float | None]:
         try:
@@ -148,7 +148,7 @@ def _run_job(composed: DictConfig, typed: list[str], notices: list[str], address
         composed.trainer.default_root_dir = str(_folder(composed, sweeping, address))
     config = resolve(composed)
     folder = Path(config["trainer"]["default_root_dir"])
-    code, run = FAILED, Run(overrides, {}, folder, folder, is_finished=False)  # outcome of a run that diverges
+    code, run = FAILED, SweepRun(overrides, {}, folder, folder, is_finished=False)  # outcome of a run that diverges
     trainer: Trainer | None = None
     with own_folder(folder, is_copy=address is not None):
         if address is not None:
@@ -173,7 +173,7 @@ def _run_job(composed: DictConfig, typed: list[str], notices: list[str], address
                 fit(module, data, trainer, config, callbacks)
             run = entry_of(trainer, overrides, time.perf_counter() - start)
             code = report(trainer, [shlex.quote(item) for item in arguments_of_job(typed, overrides)])
-    checkpoints = callbacks_of(trainer, Checkpoint) if trainer is not None else []
+    checkpoints = callbacks_of(trainer, RunCheckpoint) if trainer is not None else []
     signal = next((callback.received_signal for callback in checkpoints if callback.received_signal), None)
     best = next((callback.best_value for callback in checkpoints), None)
     score = best if code == DONE and best is not None and math.isfinite(best) else None

@@ -6,6 +6,8 @@ If the process is killed or the machine loses power, either the complete old or 
 from __future__ import annotations
 
 import errno
+import itertools
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -13,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lit_gans.common.errors import FailedWrite
+
+logger = logging.getLogger(__name__)
 
 _FULL = 2**20  # a disk with less free space, in bytes, counts as full
 _UNFINISHED, _REPLACED = ".part", ".old"
@@ -105,6 +109,19 @@ def kept(path: Path) -> Path | None:
     """
     candidates = path, path.with_name(f"{path.name}{_REPLACED}")
     return next((candidate for candidate in candidates if candidate.exists()), None)
+
+
+def set_aside(path: Path) -> None:
+    """Renames a file or folder of an earlier run, if it exists, such as `metrics.csv` to `metrics-1.csv`.
+
+    Logs the new name, which has the lowest number that is free.
+    """
+    if not path.exists():
+        return
+    names = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(1))
+    with writing(path):
+        new = path.rename(next(name for name in names if not os.path.lexists(name)))
+    logger.warning("%s is from an earlier run, and is kept as %s", path, new.name)
 
 
 def sweep(folder: Path, pattern: str) -> None:

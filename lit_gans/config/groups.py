@@ -23,7 +23,7 @@ from omegaconf import OmegaConf
 
 from lit_gans.config.registry import classes, is_gan
 from lit_gans.config.signatures import schema
-from lit_gans.training.optim import Optimizer, optimizer_names
+from lit_gans.training.optim import OptimizerConfig, optimizer_names
 
 CONFIG_PACKAGE = "lit_gans.conf"
 SCHEME = "lit-gans"
@@ -190,13 +190,13 @@ def options(group: str) -> list[str]:
     return sorted({*(name for name in names if not name.startswith("_")), *_generated(group)})
 
 
-def option(path: str) -> type | Optimizer | None:
+def option(path: str) -> type | OptimizerConfig | None:
     """Returns the class or the optimizer of the option `group/name`, or None if it is not generated from a class."""
     group, _, name = path.strip("/").removesuffix(".yaml").rpartition("/")
     return _generated(group).get(name)
 
 
-def _generated(path: str) -> dict[str, type | Optimizer]:
+def _generated(path: str) -> dict[str, type | OptimizerConfig]:
     """Returns the options at `GROUP` or `GROUP/_schema` that are generated from classes, by name."""
     name, _, below = path.strip("/").partition("/")
     group = GROUPS.get(name)
@@ -208,5 +208,5 @@ def _generated(path: str) -> dict[str, type | Optimizer]:
 
 
 @cache
-def _optimizers() -> dict[str, type | Optimizer]:
-    return {name.lower(): Optimizer(name) for name in optimizer_names()}
+def _optimizers() -> dict[str, type | OptimizerConfig]:
+    return {name.lower(): OptimizerConfig(name) for name in optimizer_names()}

@@ -3,7 +3,7 @@
 Classes of this package are found by their files. Classes of other packages are found through entry points or
 `LIT_GANS_IMPORT`. A class is registered under the name of its file if the file has the name of the class (`wgan_gp.py`,
 `WGANGP`) or its initials (`fid.py`, `FrechetInceptionDistance`). Otherwise it is registered under its class name in
-snake case.
+snake case. The name of the base class is left out at the end (`linear`, `LinearSchedule`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _subclasses_in(module: ModuleType, base: type) -> dict[str, type]:
     members = inspect.getmembers(module, inspect.isclass)
     candidates = (cls for name, cls in members if not name.startswith("_") and not inspect.isabstract(cls))
     return {
-        _name(cls): cls
+        _name(cls, base): cls
         for cls in candidates
         if cls.__module__ == module.__name__ and issubclass(cls, base) and cls is not base
     }
@@ -83,13 +83,13 @@ def is_gan(cls: type) -> bool:
     return issubclass(cls, AdversarialModule) and cls.generator_loss is not AdversarialModule.generator_loss
 
 
-def _name(cls: type) -> str:
-    stem = cls.__module__.rpartition(".")[2]
-    words = re.fullmatch("(?:[A-Z][a-z]+)+", cls.__name__)
+def _name(cls: type, base: type) -> str:
+    name, stem = cls.__name__.removesuffix(base.__name__), cls.__module__.rpartition(".")[2]
+    words = re.fullmatch("(?:[A-Z][a-z]+)+", name)
     initials = "".join(re.findall("[A-Z]", words[0])).lower() if words else ""
-    if stem == initials or stem.replace("_", "") == cls.__name__.lower():
+    if stem == initials or stem.replace("_", "") == name.lower():
         return stem
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z][A-Za-z0-9])", "_", cls.__name__).lower()
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z][A-Za-z0-9])", "_", name).lower()
 
 
 def gan_files() -> dict[str, str]:

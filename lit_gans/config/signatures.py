@@ -21,18 +21,18 @@ from lit_gans.common._compat.jsonargparse import descriptions
 from lit_gans.common.errors import RefusedInput, nearest, one_line
 from lit_gans.config.mistakes import said
 from lit_gans.config.registry import classes
-from lit_gans.training.optim import Optimizer, optimizer_names
+from lit_gans.training.optim import OptimizerConfig, optimizer_names
 from lit_gans.training.schedules import Schedule
 
 Target = type | Callable[..., Any]
 
 
-def schema(target: Target | Optimizer) -> dict[str, Any]:
+def schema(target: Target | OptimizerConfig) -> dict[str, Any]:
     """Returns the arguments of a class, function or optimizer with their defaults. Required arguments are `???`.
 
     A default whose class the user can choose is converted to a node with `_target_`.
     """
-    return _to_target(target) if isinstance(target, Optimizer) else copy.deepcopy(_schema(target))
+    return _to_target(target) if isinstance(target, OptimizerConfig) else copy.deepcopy(_schema(target))
 
 
 @cache
@@ -63,7 +63,7 @@ def _parser(target: Target, skip: frozenset[str] = frozenset()) -> ArgumentParse
 
 
 def _to_target(node: Any) -> Any:
-    if is_dataclass(node) or isinstance(node, Optimizer):  # jsonargparse does not convert items of a tuple
+    if is_dataclass(node) or isinstance(node, OptimizerConfig):  # jsonargparse does not convert items of a tuple
         node = to_plain(node)
     if isinstance(node, dict) and "class_path" in node:
         return {"_target_": node["class_path"], **_to_target(node.get("init_args", {}))}
@@ -91,7 +91,7 @@ def without_remains(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
     Hydra merges an optimizer or schedule over the arguments of the previous one, so that RMSprop would keep Adam's
     betas. Arguments that no optimizer or schedule has are kept, so that validation reports them.
     """
-    if cls is Optimizer and arguments.get("name") in optimizer_names():
+    if cls is OptimizerConfig and arguments.get("name") in optimizer_names():
         known = _optimizer_arguments()[arguments["name"]]
         of_any = set().union(*_optimizer_arguments().values())
     elif issubclass(cls, Schedule):
@@ -106,7 +106,7 @@ def without_remains(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
 @cache
 def _optimizer_arguments() -> dict[str, Set[str]]:
     """Returns the names of the arguments of every optimizer, by name of the optimizer."""
-    return {name: schema(Optimizer(name)).keys() for name in optimizer_names()}
+    return {name: schema(OptimizerConfig(name)).keys() for name in optimizer_names()}
 
 
 def construct(node: Any, key: str, base: type = object, **made: Any) -> Any:

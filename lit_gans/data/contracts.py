@@ -110,7 +110,7 @@ class HasModes(Protocol):
 
 
 @runtime_checkable
-class Paired(Protocol):
+class PairedSource(Protocol):
     """Paired data for image-to-image translation: each pair has an `input` and its target, `image`.
 
     In Python 3.11, `isinstance` evaluates the properties and might therefore read the held-out pairs.
@@ -128,7 +128,7 @@ class Paired(Protocol):
 
 
 @runtime_checkable
-class Unpaired(Protocol):
+class UnpairedSource(Protocol):
     """Images of two domains for unpaired translation: `input` images from domain A, `image` images from domain B.
 
     The images of both domains have the same size.

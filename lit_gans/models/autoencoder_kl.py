@@ -18,7 +18,7 @@ from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import Noise
 from lit_gans.common.precision import full_precision
 from lit_gans.common.size import sides
-from lit_gans.data.contracts import ImageSource, Paired, Unpaired
+from lit_gans.data.contracts import ImageSource, PairedSource, UnpairedSource
 from lit_gans.data.images import to_networks
 from lit_gans.data.reading import images_in_rows, num_images
 from lit_gans.metrics.perceptual import Perceptual, perceptual_network
@@ -28,7 +28,7 @@ from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.training.adaptive_weight import LARGEST, adaptive_weight, gradient_at, weight_gradient, with_gradient
 from lit_gans.training.batch import Batch, refuse_layout
 from lit_gans.training.losses import Scored, critic_generator, hinge_discriminator
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 from lit_gans.training.sampling import Weights, evaluating
 from lit_gans.training.schedules import Number, is_zero, refuse_weights
 from lit_gans.training.translator import Translator, spread
@@ -112,8 +112,8 @@ class AutoencoderKL(Translator):
         discriminator_width: int = 64,
         patch_depth: int = 3,
         norm: Norm = "instance",
-        generator_optimizer: Optimizer = Optimizer("Adam", lr=1e-4, betas=(0.5, 0.9)),
-        discriminator_optimizer: Optimizer = Optimizer("Adam", lr=1e-4, betas=(0.5, 0.9)),
+        generator_optimizer: OptimizerConfig = OptimizerConfig("Adam", lr=1e-4, betas=(0.5, 0.9)),
+        discriminator_optimizer: OptimizerConfig = OptimizerConfig("Adam", lr=1e-4, betas=(0.5, 0.9)),
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -311,9 +311,9 @@ class AutoencoderKL(Translator):
 
     def held_out(self, data: Any) -> Mapping[str, Tensor]:
         """Returns images that a datamodule excludes from training, or training images if it excludes no images."""
-        if isinstance(data, Unpaired):
+        if isinstance(data, UnpairedSource):
             return {"image": data.unseen["image"]}
-        if isinstance(data, Paired):
+        if isinstance(data, PairedSource):
             return {"image": data.held_out["image"]}
         return {"image": _images_of(data, _MOST_HELD_OUT)}
 
@@ -323,7 +323,7 @@ class AutoencoderKL(Translator):
         It does not read the images of other ranks. The share can be empty.
         """
         images = None
-        if isinstance(data, Unpaired | Paired):
+        if isinstance(data, UnpairedSource | PairedSource):
             images = self.held_out(data)["image"]
         most = _MOST_HELD_OUT if images is None else len(images)
         rows = spread(torch.arange(most), min(num, most)).tensor_split(world_size)[rank]

@@ -15,7 +15,7 @@ from lit_gans.checkpoints.format import FORMAT_KEY
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import Noise
 from lit_gans.common.size import sides
-from lit_gans.data.contracts import Paired, Unpaired
+from lit_gans.data.contracts import PairedSource, UnpairedSource
 from lit_gans.data.images import to_networks
 from lit_gans.networks.cyclegan import BothWays, ResidualTranslator, default_blocks
 from lit_gans.networks.patchgan import PatchGAN
@@ -96,7 +96,7 @@ class CycleGAN(Translator):
     def setup(self, stage: str) -> None:
         super().setup(stage)
         data = data_of(self.trainer)
-        if data is not None and not isinstance(data, Unpaired | Paired):
+        if data is not None and not isinstance(data, UnpairedSource | PairedSource):
             raise RefusedInput("cyclegan needs images of two domains: use data=unpaired with two folders.")
 
     # ---- the batch: `input` has images of A and `image` has images of B, which are cropped independently

@@ -11,7 +11,7 @@ from torch.nn import functional
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise, mix
 from lit_gans.common.size import sides
-from lit_gans.data.contracts import Paired, Unpaired
+from lit_gans.data.contracts import PairedSource, UnpairedSource
 from lit_gans.data.images import to_unit_range
 from lit_gans.networks.blocks import cut, multiple_of, padded
 from lit_gans.networks.patchgan import PatchGAN
@@ -53,7 +53,7 @@ class Pix2Pix(Translator):
     def setup(self, stage: str) -> None:
         super().setup(stage)
         data = data_of(self.trainer)
-        if data is not None and (isinstance(data, Unpaired) or not isinstance(data, Paired)):
+        if data is not None and (isinstance(data, UnpairedSource) or not isinstance(data, PairedSource)):
             raise RefusedInput("pix2pix needs pairs: use data=digit_edges, data=emoji_lines or data=paired_folder.")
 
     # ---- the batch: pairs with the same crop for both images, and dropout noise

@@ -19,7 +19,7 @@ from lit_gans.networks.projected import Maps, ProjectedDiscriminator
 from lit_gans.training.batch import Batch
 from lit_gans.training.diffaugment import Augmentation
 from lit_gans.training.losses import Scored, critic_generator, hinge_discriminator
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 
 
 class FrozenFeatures:
@@ -85,8 +85,8 @@ class ProjectedGAN(ImageGAN):
         network: NetworkName = "fastgan",
         discriminator_width: int = 64,
         latent_dim: int = 256,
-        generator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.99)),
-        discriminator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.99)),
+        generator_optimizer: OptimizerConfig = OptimizerConfig("Adam", lr=2e-4, betas=(0.0, 0.99)),
+        discriminator_optimizer: OptimizerConfig = OptimizerConfig("Adam", lr=2e-4, betas=(0.0, 0.99)),
         diffaugment: tuple[Augmentation, ...] = ("color", "translation", "small_cutout"),
         **kwargs: Any,
     ) -> None:

@@ -11,16 +11,16 @@ from lit_gans.models.image_gan import ImageGAN
 from lit_gans.networks import NetworkName
 from lit_gans.training.batch import Batch
 from lit_gans.training.losses import Scored, relativistic
-from lit_gans.training.optim import Optimizer
-from lit_gans.training.schedules import Cosine, Number
+from lit_gans.training.optim import OptimizerConfig
+from lit_gans.training.schedules import CosineSchedule, Number
 
 _BURN_IN = 20_000_000  # number of images over which settings change, for CIFAR-10 and FFHQ
-_GAMMA = Cosine(0.05, 0.005, over=_BURN_IN, unit="images")
-_ADAM = Optimizer(
+_GAMMA = CosineSchedule(0.05, 0.005, over=_BURN_IN, unit="images")
+_ADAM = OptimizerConfig(
     "Adam",
     lr=2e-4,
-    betas=(0.0, Cosine(0.9, 0.99, over=_BURN_IN, unit="images")),
-    schedule=Cosine(1.0, 0.25, over=_BURN_IN, unit="images"),
+    betas=(0.0, CosineSchedule(0.9, 0.99, over=_BURN_IN, unit="images")),
+    schedule=CosineSchedule(1.0, 0.25, over=_BURN_IN, unit="images"),
 )
 
 
@@ -51,8 +51,8 @@ class R3GAN(ImageGAN):
         r1_gamma: Number = _GAMMA,
         r2_gamma: Number = _GAMMA,
         share_scores: bool = True,
-        generator_optimizer: Optimizer = _ADAM,
-        discriminator_optimizer: Optimizer = _ADAM,
+        generator_optimizer: OptimizerConfig = _ADAM,
+        discriminator_optimizer: OptimizerConfig = _ADAM,
         **kwargs: Any,
     ) -> None:
         refuse_below(1, blocks=blocks, group_width=group_width)

@@ -12,8 +12,8 @@ from lit_gans.networks import NetworkName, refuse_options
 from lit_gans.networks.spectral import spectrally_normalized
 from lit_gans.training.batch import Batch
 from lit_gans.training.losses import Scored, critic_generator, hinge_discriminator
-from lit_gans.training.optim import Optimizer
-from lit_gans.training.schedules import Linear
+from lit_gans.training.optim import OptimizerConfig
+from lit_gans.training.schedules import LinearSchedule
 
 
 class SNGAN(ImageGAN):
@@ -43,8 +43,12 @@ class SNGAN(ImageGAN):
         latent_dim: int = 128,
         n_critic: int = 5,
         generator_batch_multiple: int = 2,
-        generator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.9), schedule=Linear()),
-        discriminator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.9), schedule=Linear()),
+        generator_optimizer: OptimizerConfig = OptimizerConfig(
+            "Adam", lr=2e-4, betas=(0.0, 0.9), schedule=LinearSchedule()
+        ),
+        discriminator_optimizer: OptimizerConfig = OptimizerConfig(
+            "Adam", lr=2e-4, betas=(0.0, 0.9), schedule=LinearSchedule()
+        ),
         **kwargs: Any,
     ) -> None:
         self.spectral_generator, self.single_norm, self.top_width = spectral_generator, single_norm, top_width

@@ -14,9 +14,9 @@ from lit_gans.networks import NetworkName, refuse_options
 from lit_gans.networks.blocks import Norm
 from lit_gans.training.batch import Batch
 from lit_gans.training.losses import Scored, critic_generator, wasserstein_critic
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 from lit_gans.training.penalties import gradient_penalty
-from lit_gans.training.schedules import Linear, Number, refuse_weights
+from lit_gans.training.schedules import LinearSchedule, Number, refuse_weights
 
 _LARGE, _NARROW = 48, 128  # size in pixels below which all maps have equal width; this width, half of SNGAN's
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -62,8 +62,12 @@ class WGANGP(ImageGAN):
         latent_dim: int = 128,
         n_critic: int = 5,
         generator_batch_multiple: int = 2,
-        generator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.9), schedule=Linear()),
-        discriminator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.9), schedule=Linear()),
+        generator_optimizer: OptimizerConfig = OptimizerConfig(
+            "Adam", lr=2e-4, betas=(0.0, 0.9), schedule=LinearSchedule()
+        ),
+        discriminator_optimizer: OptimizerConfig = OptimizerConfig(
+            "Adam", lr=2e-4, betas=(0.0, 0.9), schedule=LinearSchedule()
+        ),
         **kwargs: Any,
     ) -> None:
         refuse_weights(gradient_penalty=gradient_penalty)

@@ -32,7 +32,7 @@ from lit_gans.common.errors import RefusedInput
 
 
 @dataclass(frozen=True)
-class State:
+class GradientState:
     """State of a network's gradients.
 
     Attributes:
@@ -44,14 +44,14 @@ class State:
     remedy: str = ""
 
 
-NONE, AVERAGED = State("none"), State("averaged")
-LOCAL = State("local", "compute them with self.manual_backward(loss), which averages them over the processes.")
-BLOCKED = State(
+NONE, AVERAGED = GradientState("none"), GradientState("averaged")
+LOCAL = GradientState("local", "compute them with self.manual_backward(loss), which averages them over the processes.")
+BLOCKED = GradientState(
     "local",
     "its last backward pass ran inside block_backward_sync. Run the last backward pass before each step outside of it,"
     " which averages the sum of all accumulated gradients.",
 )
-INTERRUPTED = State(
+INTERRUPTED = GradientState(
     "local",
     "its last backward pass raised an error before the gradients were averaged. Call zero_grad() of its optimizer"
     " first.",
@@ -96,7 +96,9 @@ class Gradients:
 
 
 @contextmanager
-def running_backward(networks: Mapping[str, Gradients], trained: Container[str], after: State) -> Iterator[None]:
+def running_backward(
+    networks: Mapping[str, Gradients], trained: Container[str], after: GradientState
+) -> Iterator[None]:
     """Context manager for a backward pass that updates the state of each network's gradients.
 
     Args:

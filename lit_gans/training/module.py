@@ -53,7 +53,7 @@ from lit_gans.training.construction import constructor_arguments
 from lit_gans.training.diffaugment import Augmentation
 from lit_gans.training.finite import FiniteCheck
 from lit_gans.training.hyperparameters import log_hyperparameters
-from lit_gans.training.optim import Optimizer, OptionScheduler, arrange_as_weights
+from lit_gans.training.optim import OptimizerConfig, OptionScheduler, arrange_as_weights
 from lit_gans.training.refusals import refuse_arguments, refuse_trainer
 from lit_gans.training.resuming import (
     changed_settings,
@@ -146,8 +146,8 @@ class AdversarialModule(ImageSampler):
         r2_gamma: Number = 0.0,
         r1_every: int = 1,
         share_scores: bool = False,
-        generator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999)),
-        discriminator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999)),
+        generator_optimizer: OptimizerConfig = OptimizerConfig("Adam", lr=2e-4, betas=(0.5, 0.999)),
+        discriminator_optimizer: OptimizerConfig = OptimizerConfig("Adam", lr=2e-4, betas=(0.5, 0.999)),
         channels_last: bool = True,
         compile: bool = False,
         freeze_discriminator: int = 0,

@@ -23,7 +23,7 @@ from lit_gans.common._compat.jsonargparse import nested_argument, previous_value
 from lit_gans.common.annotations import converted
 from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_not_positive, refusing
 from lit_gans.training import schedules
-from lit_gans.training.schedules import Constant, Progress, Schedule
+from lit_gans.training.schedules import ConstantSchedule, Progress, Schedule
 
 # unsupported: LBFGS needs a closure for its step, SparseAdam needs sparse gradients, Muon supports matrices only
 _UNSUPPORTED = ("Optimizer", "LBFGS", "SparseAdam", "Muon")
@@ -45,11 +45,11 @@ def _defaults(name: str) -> Mapping[str, Any]:
     return MappingProxyType({key: option.default for key, option in parameters.items() if key not in _NOT_OPTIONS})
 
 
-class Optimizer:
-    """Settings of a `torch.optim` optimizer, for example `Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999))`.
+class OptimizerConfig:
+    """Settings of a `torch.optim` optimizer, for example `OptimizerConfig("Adam", lr=2e-4, betas=(0.5, 0.999))`.
 
-    Instances are immutable, because all modules share the default values in signatures. `Optimizer(**old.init_args |
-    {"lr": 1e-4})` returns a changed copy.
+    Instances are immutable, because all modules share the default values in signatures.
+    `OptimizerConfig(**old.init_args | {"lr": 1e-4})` returns a changed copy.
 
     Args:
         name: name of the class in `torch.optim`.
@@ -68,7 +68,7 @@ class Optimizer:
     schedule: Schedule
     options: Mapping[str, Any]
 
-    def __init__(self, name: str = "Adam", schedule: Schedule = Constant(), **options: Any) -> None:
+    def __init__(self, name: str = "Adam", schedule: Schedule = ConstantSchedule(), **options: Any) -> None:
         if name not in optimizer_names():
             raise RefusedInput(f"{name}: torch.optim has no such optimizer; {nearest(name, optimizer_names())}")
         unknown = next((key for key in options if key not in _defaults(name)), None)
@@ -84,7 +84,7 @@ class Optimizer:
         self._raise_if_invalid()
 
     @classmethod
-    def from_plain(cls, plain: str | dict[str, Any]) -> Optimizer:
+    def from_plain(cls, plain: str | dict[str, Any]) -> OptimizerConfig:
         """Returns the optimizer given by its name, or by a mapping of arguments that includes `name`.
 
         As in Lightning's CLI, the name can begin with `torch.optim.`, and a mapping can have `class_path` and
@@ -104,15 +104,15 @@ class Optimizer:
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(
-            f"{name} of an Optimizer cannot be changed, because other modules may share it: construct a new one,"
-            " Optimizer(**old.init_args | {NAME: VALUE})."
+            f"{name} of an OptimizerConfig cannot be changed, because other modules may share it: construct a new one,"
+            " OptimizerConfig(**old.init_args | {NAME: VALUE})."
         )
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{name} of an Optimizer cannot be deleted.")
+        raise AttributeError(f"{name} of an OptimizerConfig cannot be deleted.")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Optimizer) and self.init_args == other.init_args
+        return isinstance(other, OptimizerConfig) and self.init_args == other.init_args
 
     def __hash__(self) -> int:
         return hash((self.name, self.schedule, frozenset(self.options.items())))
@@ -121,7 +121,7 @@ class Optimizer:
         return partial(type(self), **self.init_args), ()
 
     def __repr__(self) -> str:
-        return f"Optimizer({', '.join(f'{name}={value!r}' for name, value in self.init_args.items())})"
+        return f"OptimizerConfig({', '.join(f'{name}={value!r}' for name, value in self.init_args.items())})"
 
     @property
     def init_args(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def _annotation(default: Any) -> Any:
     return bool if isinstance(default, bool) else float
 
 
-def _from_jsonargparse(value: Any) -> Optimizer:
+def _from_jsonargparse(value: Any) -> OptimizerConfig:
     """Returns the optimizer that a command line or a configuration describes.
 
     The description is a name, a mapping of arguments, or one changed argument. A mapping without a name changes the
@@ -187,15 +187,15 @@ def _from_jsonargparse(value: Any) -> Optimizer:
     nested = nested_argument(value)
     if nested is None and not isinstance(value, str | dict):
         raise ValueError(f"{value!r}: expected the name of an optimizer of torch.optim, or a mapping of its arguments")
-    previous = previous_value(Optimizer)
+    previous = previous_value(OptimizerConfig)
     try:
         if nested is not None:
-            return _changed(previous or Optimizer(), *nested)
+            return _changed(previous or OptimizerConfig(), *nested)
         if isinstance(value, dict):
             value = _with_schedules(value)
             if previous is not None and not {"name", "class_path"} & value.keys():
                 value = {**previous.init_args, **value}
-        return Optimizer.from_plain(value)
+        return OptimizerConfig.from_plain(value)
     except RefusedInput as error:
         raise ValueError(str(error)) from error  # jsonargparse adds the key to the message
 
@@ -241,8 +241,8 @@ def _refusing_schedule(path: str, value: Any, previous: Schedule | None = None) 
     except Exception as error:
         names = [name for name, cls in vars(schedules).items() if isinstance(cls, type) and issubclass(cls, Schedule)]
         public = {name for name in names if name != "Schedule" and not name.startswith("_")}
-        if "." in path and isinstance(previous, Constant):
-            reason = "the schedule Constant has no arguments: first choose another schedule, such as schedule=Linear"
+        if "." in path and isinstance(previous, ConstantSchedule):
+            reason = "ConstantSchedule has no arguments: first choose another schedule, such as schedule=LinearSchedule"
         elif "." not in str(value) and "." not in path and value not in public:
             reason = f"there is no such schedule; {nearest(str(value), public)}"
         else:
@@ -250,7 +250,7 @@ def _refusing_schedule(path: str, value: Any, previous: Schedule | None = None) 
         raise RefusedInput(f"{path}={value} is not valid: {reason.rstrip('.')}.") from error
 
 
-def _changed(previous: Optimizer, path: str, text: Any) -> Optimizer:
+def _changed(previous: OptimizerConfig, path: str, text: Any) -> OptimizerConfig:
     """Returns an optimizer with one argument changed; a different optimizer name resets all options to its defaults.
 
     Args:
@@ -261,7 +261,7 @@ def _changed(previous: Optimizer, path: str, text: Any) -> Optimizer:
     path = path.removeprefix("dict_kwargs.")
     key = path.partition(".")[0]
     if key == "name":
-        changed = Optimizer.from_plain(text)
+        changed = OptimizerConfig.from_plain(text)
         return previous if changed.name == previous.name else changed
     if key == "schedule":
         parser = ArgumentParser(exit_on_error=False)
@@ -272,16 +272,16 @@ def _changed(previous: Optimizer, path: str, text: Any) -> Optimizer:
         with refusing(f"{key}={text} is not valid"):
             value = yaml.safe_load(text) if isinstance(text, str) else text
         value = _parsed(key, value)
-    return Optimizer(**{**previous.init_args, key: value})
+    return OptimizerConfig(**{**previous.init_args, key: value})
 
 
-def _to_jsonargparse(optimizer: Optimizer) -> dict[str, Any]:
+def _to_jsonargparse(optimizer: OptimizerConfig) -> dict[str, Any]:
     plain: dict[str, Any] = to_plain(optimizer.init_args)
     return plain
 
 
 # registered as a type, since the arguments depend on torch's class and jsonargparse cannot read them from a signature
-register_type(Optimizer, _to_jsonargparse, _from_jsonargparse)
+register_type(OptimizerConfig, _to_jsonargparse, _from_jsonargparse)
 
 
 class OptionScheduler(LRScheduler):
@@ -294,7 +294,7 @@ class OptionScheduler(LRScheduler):
     """
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, settings: Optimizer, progress_at: Callable[[int], Progress]
+        self, optimizer: torch.optim.Optimizer, settings: OptimizerConfig, progress_at: Callable[[int], Progress]
     ) -> None:
         self.settings, self.progress_at = settings, progress_at
         super().__init__(optimizer)

@@ -64,7 +64,7 @@ class Schedule(ABC):
 
 
 @dataclass(frozen=True)
-class Constant(Schedule):
+class ConstantSchedule(Schedule):
     """Keeps the learning rate constant. Other numbers are constant without a schedule."""
 
     needs_total = False
@@ -89,7 +89,7 @@ def _num_iterations(progress: Progress) -> int:
 
 
 @dataclass(frozen=True)
-class ConstantThenLinear(Schedule):
+class ConstantThenLinearSchedule(Schedule):
     """Keeps the learning rate constant at first, then decays it linearly to zero (Zhu et al. 2017, section 4).
 
     Args:
@@ -139,7 +139,7 @@ class _Transition(Schedule):
 
 
 @dataclass(frozen=True)
-class Linear(_Transition):
+class LinearSchedule(_Transition):
     """Changes linearly from `start` to `end`. The defaults decay a learning rate to zero at the last iteration.
 
     Args:
@@ -155,7 +155,7 @@ class Linear(_Transition):
 
 
 @dataclass(frozen=True)
-class Cosine(_Transition):
+class CosineSchedule(_Transition):
     """Changes from `start` to `end` along half a cosine period (Loshchilov and Hutter 2017, eq. 5, no restarts).
 
     Args:

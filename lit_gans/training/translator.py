@@ -13,14 +13,14 @@ from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.size import Size, sides
-from lit_gans.data.contracts import Paired, Unpaired
+from lit_gans.data.contracts import PairedSource, UnpairedSource
 from lit_gans.data.images import to_networks
 from lit_gans.networks.blocks import Norm
 from lit_gans.training.batch import Batch, doubt_about_range, named, prepare_batch, refuse_data, refuse_layout
 from lit_gans.training.module import AdversarialModule
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 from lit_gans.training.sampling import Weights
-from lit_gans.training.schedules import ConstantThenLinear
+from lit_gans.training.schedules import ConstantThenLinearSchedule
 
 logger = logging.getLogger(__name__)
 
@@ -58,9 +58,11 @@ class Translator(AdversarialModule):
         patch_depth: int = 3,
         norm: Norm = "instance",
         image_size: Size = 256,
-        generator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999), schedule=ConstantThenLinear()),
-        discriminator_optimizer: Optimizer = Optimizer(
-            "Adam", lr=2e-4, betas=(0.5, 0.999), schedule=ConstantThenLinear()
+        generator_optimizer: OptimizerConfig = OptimizerConfig(
+            "Adam", lr=2e-4, betas=(0.5, 0.999), schedule=ConstantThenLinearSchedule()
+        ),
+        discriminator_optimizer: OptimizerConfig = OptimizerConfig(
+            "Adam", lr=2e-4, betas=(0.5, 0.999), schedule=ConstantThenLinearSchedule()
         ),
         **kwargs: Any,
     ) -> None:
@@ -186,9 +188,9 @@ class Translator(AdversarialModule):
         Raises:
             RefusedInput: if the data are not images to translate.
         """
-        if isinstance(data, Unpaired):
+        if isinstance(data, UnpairedSource):
             return data.unseen
-        if isinstance(data, Paired):
+        if isinstance(data, PairedSource):
             return data.held_out
         raise RefusedInput(
             f"{self.name} needs images to translate: set input=FOLDER, or call translate(pictures); the callback"

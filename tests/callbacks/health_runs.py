@@ -39,7 +39,7 @@ def rates(generator, discriminator):
 
 
 def growing(times):
-    schedule = f"schedule={{_target_: lit_gans.Linear, start: 1.0, end: {times}.0, over: 400}}"
+    schedule = f"schedule={{_target_: lit_gans.LinearSchedule, start: 1.0, end: {times}.0, over: 400}}"
     return f"+model.generator_optimizer.{schedule}", f"+model.discriminator_optimizer.{schedule}"
 
 

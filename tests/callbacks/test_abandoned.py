@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from lit_gans.callbacks import Checkpoint, EarlyStopping, GenerativeMetrics, PairedMetrics
+from lit_gans.callbacks import GenerativeMetrics, PairedMetrics, RunCheckpoint, StopOnPlateau
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.signals import StopSignals
 from lit_gans.metrics.extractors.digits import DigitsExtractor
@@ -62,7 +62,7 @@ def train(tiny_gan, random_images, fit, tmp_path):
             random_images(),
             4,
             resume,
-            callbacks=[fid(extractor), EarlyStopping(), Checkpoint(every_n_train_steps=10, mode=mode)],
+            callbacks=[fid(extractor), StopOnPlateau(), RunCheckpoint(every_n_train_steps=10, mode=mode)],
             enable_checkpointing=True,
             default_root_dir=where,
             logger=CSVMetrics(str(where)),
@@ -116,7 +116,7 @@ def test_of_the_last_iteration_the_measurement_is_made_to_its_end(train, tmp_pat
     files = [tmp_path / folder / "metrics.csv" for folder in ("whole", "signaled")]
     assert files[0].read_text() == files[1].read_text()
     states = [saved(tmp_path / folder / "checkpoints/last.ckpt")["callbacks"] for folder in ("whole", "signaled")]
-    assert states[0]["Checkpoint"] == states[1]["Checkpoint"]
+    assert states[0]["RunCheckpoint"] == states[1]["RunCheckpoint"]
 
 
 def test_a_training_that_is_resumed_after_its_measurement_does_not_repeat_it(train, tmp_path):
@@ -136,7 +136,7 @@ def test_pairs_are_abandoned_too(tiny_gan, random_images, fit):
         return decode(*arguments, **settings)
 
     module.decode_in = decoded
-    fit(module, random_images(), 4, callbacks=[metrics, Checkpoint()], enable_checkpointing=True)
+    fit(module, random_images(), 4, callbacks=[metrics, RunCheckpoint()], enable_checkpointing=True)
     assert calls == [0, 0, 0, 2]
     assert metrics.measured_at == 0
 
@@ -170,7 +170,7 @@ def on_a_rank(where, stage):
         default_root_dir=where,
         logger=CSVMetrics(str(where)),
         log_every_n_steps=1,
-        callbacks=[fid(extractor), Checkpoint()],
+        callbacks=[fid(extractor), RunCheckpoint()],
         enable_checkpointing=True,
     )
     return trainer.global_step, trainer.checkpoint_callback.received_signal, extractor.batches

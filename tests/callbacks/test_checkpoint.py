@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 from lightning.pytorch.callbacks import LambdaCallback
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lit_gans.callbacks import Checkpoint
+from lit_gans.callbacks import RunCheckpoint
 from lit_gans.callbacks import checkpoint as module
 from lit_gans.checkpoints.locate import verified_iteration
 from lit_gans.strategies.fsdp import NetworkFSDP
@@ -40,7 +40,7 @@ def kept(tiny_gan, random_images, fit, tmp_path):
     """Trains with a checkpoint callback; returns the iterations of its files, after each iteration."""
 
     def run(max_steps, *others, model=None, resume=None, **settings):
-        noted, checkpoint = Noted(tmp_path / "checkpoints"), Checkpoint(**settings)
+        noted, checkpoint = Noted(tmp_path / "checkpoints"), RunCheckpoint(**settings)
         callbacks = [*others, checkpoint, noted]
         fit(model or tiny_gan(), random_images(), max_steps, resume, callbacks=callbacks, enable_checkpointing=True)
         return noted.seen
@@ -116,7 +116,7 @@ def test_time_counts_from_the_last_save(kept, monkeypatch):
     }
 
 
-class RunsOut(Checkpoint):
+class RunsOut(RunCheckpoint):
     """A clock that runs out on rank 0 alone, in the second iteration."""
 
     def on_train_batch_end(self, trainer, *rest):
@@ -155,7 +155,7 @@ class Collectives(TorchDispatchMode):
         return operator(*args, **kwargs or {})
 
 
-class Counted(Checkpoint):
+class Counted(RunCheckpoint):
     """Counts its collectives, notes the iterations with a save, and receives a signal on rank 1 in an iteration."""
 
     def __init__(self, signal_at, **settings):

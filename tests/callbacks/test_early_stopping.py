@@ -1,7 +1,7 @@
 import pytest
 from lightning.pytorch.callbacks import LambdaCallback
 
-from lit_gans.callbacks import Checkpoint, EarlyStopping, GenerativeMetrics
+from lit_gans.callbacks import GenerativeMetrics, RunCheckpoint, StopOnPlateau
 from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.digits import DigitsExtractor
@@ -21,7 +21,7 @@ class Given(Measurement):
 
 
 def stopped_at(tiny_gan, random_images, fit, measured, **settings):
-    stopping = EarlyStopping(monitor="metric/given", **settings)
+    stopping = StopOnPlateau(monitor="metric/given", **settings)
     trainer = fit(tiny_gan(), random_images(), 6, callbacks=[stopping, measured])
     return trainer.global_step
 
@@ -40,16 +40,16 @@ def test_an_old_value_is_no_measurement(tiny_gan, random_images, fit):
 
 
 def test_a_resumed_run_waits_on(tiny_gan, random_images, fit):
-    stopping = EarlyStopping(patience=3, monitor="metric/given")
+    stopping = StopOnPlateau(patience=3, monitor="metric/given")
     stopping.load_state_dict({"best_value": 1.0, "waited": 1})
     assert stopping.state_dict() == {"best_value": 1.0, "waited": 1}
     trainer = fit(tiny_gan(), random_images(), 6, callbacks=[Given((2.0, 3.0, 0.5)), stopping])
     assert trainer.global_step == 1
 
 
-@pytest.mark.parametrize("callback", [EarlyStopping, Checkpoint])
+@pytest.mark.parametrize("callback", [StopOnPlateau, RunCheckpoint])
 def test_a_value_that_nothing_logs_is_refused_at_once(tiny_gan, random_images, fit, callback, tmp_path):
-    settings = {"patience": 1} if callback is EarlyStopping else {}
+    settings = {"patience": 1} if callback is StopOnPlateau else {}
 
     def refused(name, valid, *others):
         module = tiny_gan()
@@ -57,7 +57,7 @@ def test_a_value_that_nothing_logs_is_refused_at_once(tiny_gan, random_images, f
             fit(module, random_images(), 3, callbacks=[*others, callback(monitor=name, **settings)], **here)
         return module.trainer.global_step
 
-    here = {"enable_checkpointing": callback is Checkpoint}
+    here = {"enable_checkpointing": callback is RunCheckpoint}
     assert refused("metric/fid_digit", "metric/fid_digits", GenerativeMetrics(DigitsExtractor())) == 0
     assert refused("los/generator", "loss/generator") == 1, "known after the first iteration"
     own = LambdaCallback(on_train_batch_end=lambda trainer, module, *_: module.log("own", 1.0))  # of another project

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from lit_gans.callbacks import EMA
-from lit_gans.training.schedules import Linear
+from lit_gans.training.schedules import LinearSchedule
 
 
 class Trajectory(EMA):
@@ -28,7 +28,7 @@ def halved(images_of_half_life):
         ({"decay": 0.1}, lambda step: min(0.1, (1 + step) / (10 + step))),
         ({"decay": 0.999}, lambda step: (1 + step) / (10 + step)),
         ({"half_life": 12.0}, lambda step: halved(12.0)),
-        ({"half_life": Linear(0.0, 32.0, over=32, unit="images")}, lambda step: halved(8 * (step - 1))),
+        ({"half_life": LinearSchedule(0.0, 32.0, over=32, unit="images")}, lambda step: halved(8 * (step - 1))),
     ],
 )
 def test_is_the_recursion_written_by_hand(tiny_gan, random_images, fit, settings, kept):

@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
-from lit_gans.callbacks import EMA, Checkpoint, GenerativeMetrics, ModeMetrics, PairedMetrics, Samples
+from lit_gans.callbacks import EMA, GenerativeMetrics, ModeMetrics, PairedMetrics, RunCheckpoint, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.digests import fingerprint
@@ -186,7 +186,7 @@ def test_a_score_that_so_few_images_do_not_allow_is_left_out_and_log_report_and_
     assert metrics.left_out["kid"].startswith(reason)
     assert sum(f"kid is left out: {reason}" in message for message in caplog.messages) == 1
     assert f"left out: kid ({reason}" in "\n".join(metrics.summary())
-    steered = Checkpoint(monitor="metric/kid_digits")
+    steered = RunCheckpoint(monitor="metric/kid_digits")
     sentence = "nothing measures it; did you mean 'metric/.*'.* kid is left out: 48 images are too few"
     with pytest.raises(RefusedInput, match=sentence):
         fit(tiny_gan(), random_images(), 1, callbacks=[metrics, steered], enable_checkpointing=True)

@@ -10,7 +10,7 @@ from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import LambdaCallback, Timer
 from torch.utils.data import DataLoader, IterableDataset
 
-from lit_gans.callbacks import EMA, Checkpoint, Samples
+from lit_gans.callbacks import EMA, RunCheckpoint, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 
 from .test_early_stopping import Given
@@ -93,7 +93,7 @@ def ended(tiny_gan, random_images, fit, tmp_path):
         measured, where = Measured(), tmp_path / end
         late = [make() for make in settings.pop("callbacks", ())]
         own = [EMA(), Samples(every_n_steps=2, num=4), measured, *others]
-        callbacks = [*own, *late, Checkpoint(every_n_train_steps=2, monitor="metric/given")]
+        callbacks = [*own, *late, RunCheckpoint(every_n_train_steps=2, monitor="metric/given")]
         logger = CSVMetrics(str(where))
         arguments = {"callbacks": callbacks, "enable_checkpointing": True, "logger": logger, "log_every_n_steps": 1}
         trainer = fit(tiny_gan(), data, settings.pop("max_steps"), default_root_dir=where, **settings, **arguments)
@@ -112,7 +112,7 @@ def test_the_last_iteration_is_measured_compared_and_saved_once(ended, end):
     for name in ("best", "last"):
         content = torch.load(folder / f"checkpoints/{name}.ckpt", weights_only=True)
         assert content["global_step"] == LAST
-        assert content["callbacks"]["Checkpoint(metric/given)"] == trainer.checkpoint_callback.state_dict()
+        assert content["callbacks"]["RunCheckpoint(metric/given)"] == trainer.checkpoint_callback.state_dict()
         assert content["callbacks"]["Measured"]["measured_at"] == LAST
     with (folder / "metrics.csv").open() as file:
         rows = {int(row["step"]): row for row in csv.DictReader(file)}

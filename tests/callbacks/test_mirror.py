@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from lightning.pytorch import Callback
 
-from lit_gans.callbacks import Checkpoint, Mirror, Samples
+from lit_gans.callbacks import Mirror, RunCheckpoint, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.remote import Remote
@@ -25,7 +25,12 @@ def train(tiny_gan, random_images, fit, tmp_path, address):
 
     def run(max_steps, *callbacks, mirror=None, **settings):
         folder = tmp_path / "run"
-        all_callbacks = [mirror or Mirror(address), Samples(every_n_steps=2, num=4), Checkpoint(**settings), *callbacks]
+        all_callbacks = [
+            mirror or Mirror(address),
+            Samples(every_n_steps=2, num=4),
+            RunCheckpoint(**settings),
+            *callbacks,
+        ]
         logger = CSVMetrics(str(folder))
         arguments = {"callbacks": all_callbacks, "logger": logger, "log_every_n_steps": 1, "enable_checkpointing": True}
         fit(tiny_gan(), random_images(), max_steps, default_root_dir=folder, **arguments)

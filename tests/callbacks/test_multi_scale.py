@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import avg_pool2d, softplus
 
-from lit_gans.callbacks import EMA, Checkpoint, EarlyStopping, ProgressBar, Samples, Throughput, Watch
+from lit_gans.callbacks import EMA, IterationProgressBar, RunCheckpoint, Samples, StopOnPlateau, Throughput, Watch
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.augmentation import Adaptive
 from lit_gans.training.losses import Scored, tensors_of
@@ -65,9 +65,9 @@ def test_a_multi_scale_discriminator_trains_with_every_default_callback(random_i
         Throughput(),
         Samples(num=4),
         Watch(every_n_steps=20),
-        EarlyStopping(),
-        Checkpoint(),
-        ProgressBar(),
+        StopOnPlateau(),
+        RunCheckpoint(),
+        IterationProgressBar(),
     ]
     fit(module, random_images(), 40, callbacks=callbacks, enable_checkpointing=True, enable_progress_bar=True)
     assert 0 < module.augmentations.augmenter.probability(module.augmentations.state, module.progress) <= 1

@@ -7,7 +7,7 @@ import pytest
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Timer
 
-from lit_gans.callbacks import PairedMetrics, ProgressBar
+from lit_gans.callbacks import IterationProgressBar, PairedMetrics
 from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.callbacks.progress_bar import TimeLeft
 from lit_gans.common.progress import in_words
@@ -102,7 +102,7 @@ def test_a_training_says_what_is_left(tiny_gan, random_images, fit, capsys, monk
     monkeypatch.setattr("lit_gans.callbacks.progress_bar.TimeLeft", lambda: TimeLeft(clock))
     for owner, name, seconds in ((module, "on_train_batch_start", 60.0), (metrics, "measure", 3600.0)):
         monkeypatch.setattr(owner, name, slowed(getattr(owner, name), clock, seconds))
-    fit(module, random_images(), 12, callbacks=[metrics, ProgressBar()], enable_progress_bar=True)
+    fit(module, random_images(), 12, callbacks=[metrics, IterationProgressBar()], enable_progress_bar=True)
     assert 0 < metrics.seconds < 3600, "by its own clock"
     printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("iteration ")]
     told = ["", *(left(60 * (12 - step)) for step in range(2, 12)), ""]
@@ -127,7 +127,7 @@ def test_lines_are_printed_without_a_terminal(capsys, monkeypatch, total, second
     monkeypatch.setattr(
         "lit_gans.callbacks.progress_bar.TimeLeft", lambda: TimeLeft(lambda: float(seconds * trainer.global_step))
     )
-    bar = ProgressBar()
+    bar = IterationProgressBar()
     bar.on_train_start(trainer, module)
     for trainer.global_step in range(1, total + 1):
         bar.on_train_batch_end(trainer, module)

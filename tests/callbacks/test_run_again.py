@@ -7,10 +7,10 @@ import torch
 from PIL import Image
 
 from lit_gans import build, compose
-from lit_gans.callbacks import Checkpoint, EarlyStopping, PairedMetrics, Samples, Throughput, Watch
+from lit_gans.callbacks import PairedMetrics, RunCheckpoint, Samples, StopOnPlateau, Throughput, Watch
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.common.errors import RefusedInput
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 
 from .test_early_stopping import Given
 
@@ -64,8 +64,10 @@ def again(tiny_gan, random_images, fit, tmp_path):
 
     def run(max_steps, *callbacks, model="dcgan", folder="run", resume=None, **arguments):
         where = tmp_path / folder
-        module = tiny_gan(model, generator_optimizer=Optimizer("SGD", lr=1.0))  # a film drops frames that are alike
-        checkpointing = any(isinstance(each, Checkpoint) for each in callbacks)
+        module = tiny_gan(
+            model, generator_optimizer=OptimizerConfig("SGD", lr=1.0)
+        )  # a film drops frames that are alike
+        checkpointing = any(isinstance(each, RunCheckpoint) for each in callbacks)
         arguments |= {"default_root_dir": where, "enable_checkpointing": checkpointing}
         path = None if resume is None else where / f"checkpoints/{resume}.ckpt"
         return fit(module, random_images(), max_steps, path, callbacks=list(callbacks), **arguments)
@@ -80,27 +82,27 @@ def test_any_checkpoint_that_would_be_replaced_is_protected(again, tmp_path, lef
     (folder / left).write_text("a run")
     (folder / "mine.ckpt").touch()
     with pytest.raises(RefusedInput, match=left):
-        again(1, Checkpoint())
+        again(1, RunCheckpoint())
     assert (folder / left).read_text() == "a run"
     (folder / left).unlink()
-    assert again(1, Checkpoint()).global_step == 1, "a checkpoint of another name would not be replaced"
+    assert again(1, RunCheckpoint()).global_step == 1, "a checkpoint of another name would not be replaced"
 
 
 def test_a_run_resumed_from_another_folder_does_not_replace_a_longer_run_in_its_own(again, tmp_path):
-    again(2, Checkpoint())
-    again(3, Samples(num=4), Checkpoint(), folder="other")
+    again(2, RunCheckpoint())
+    again(3, Samples(num=4), RunCheckpoint(), folder="other")
     before = contents(tmp_path / "other")
     resumed = {"folder": "other", "resume": "../../run/checkpoints/last"}
     with pytest.raises(RefusedInput, match="checkpoints of another run"):
-        again(4, Samples(num=4), Checkpoint(), **resumed)
+        again(4, Samples(num=4), RunCheckpoint(), **resumed)
     assert contents(tmp_path / "other") == before
     (tmp_path / "other/checkpoints/last.ckpt").unlink()
-    again(1, Checkpoint(), folder="other")
-    assert again(4, Checkpoint(), **resumed).global_step == 4
+    again(1, RunCheckpoint(), folder="other")
+    assert again(4, RunCheckpoint(), **resumed).global_step == 4
 
 
 def test_a_further_fit_of_a_trainer_goes_on(again, random_images):
-    trainer = again(2, Checkpoint())
+    trainer = again(2, RunCheckpoint())
     trainer.fit_loop.epoch_loop.max_steps = 4
     trainer.fit(trainer.lightning_module, random_images())
     assert trainer.global_step == 4
@@ -119,23 +121,56 @@ def test_a_film_has_the_grids_of_its_own_run(again, tmp_path):
     assert frames(folder / "training.gif") == 2, "of iterations 0 and 3, beside the earlier 2, 4 and 6"
 
 
+def test_without_checkpoints_the_files_of_an_earlier_run_are_kept_and_not_mixed(again, tmp_path, caplog):
+    folder = tmp_path / "run"
+
+    def run(max_steps):
+        logged = {"logger": CSVMetrics(str(folder)), "log_every_n_steps": 2}
+        again(max_steps, Samples(every_n_steps=2, num=4), **logged)
+        return contents(folder)
+
+    first = run(6)
+    assert not caplog.records, "nothing was there"
+    second = run(4)
+    assert {path.name for path in (folder / "samples").iterdir()} == {
+        "000000.png",
+        "000002.png",
+        "000004.png",
+        "training.gif",
+    }
+    assert steps(folder / "metrics.csv") == [1, 3]
+    moved = {"samples": "samples-1", "metrics.csv": "metrics-1.csv"}
+    for path, content in first.items():
+        top, *rest = path.relative_to(folder).parts
+        assert second[folder.joinpath(moved[top], *rest)] == content
+    assert sorted(record.getMessage() for record in caplog.records) == [
+        f"{folder / 'metrics.csv'} is from an earlier run, and is kept as metrics-1.csv",
+        f"{folder / 'samples'} is from an earlier run, and is kept as samples-1",
+    ]
+    third = run(2)
+    assert set(second) <= {*third, folder / "samples/000004.png"}
+    assert {path.name for path in folder.iterdir()} == {
+        *("samples", "samples-1", "samples-2", "metrics.csv", "metrics-1.csv", "metrics-2.csv")
+    }
+
+
 def test_a_film_has_the_grids_of_the_run_that_was_resumed(again, tmp_path):
     folder = tmp_path / "run"
     again(4, Samples(every_n_steps=1, num=4))  # without a checkpoint
-    again(3, Samples(every_n_steps=2, num=4), Checkpoint())
+    again(3, Samples(every_n_steps=2, num=4), RunCheckpoint())
     Image.new("RGB", (8, 8)).save(folder / "samples/000009.png")
-    again(5, Samples(every_n_steps=5, num=4, seed=1), Checkpoint(), resume="last")
+    again(5, Samples(every_n_steps=5, num=4, seed=1), RunCheckpoint(), resume="last")
     assert frames(folder / "samples/training.gif") == 4, "of iterations 0, 2, 3 and 5"
 
 
 def test_a_film_of_a_run_that_an_earlier_version_began(again, tmp_path):
     folder = tmp_path / "run"
-    again(4, Samples(every_n_steps=2, num=4), Checkpoint())
+    again(4, Samples(every_n_steps=2, num=4), RunCheckpoint())
     path = folder / "checkpoints/last.ckpt"
     content = torch.load(path, weights_only=True)
     del content["callbacks"]["Samples(4, 0)"]
     torch.save(content, path)
-    again(6, Samples(every_n_steps=2, num=4), Checkpoint(), resume="last")
+    again(6, Samples(every_n_steps=2, num=4), RunCheckpoint(), resume="last")
     assert frames(folder / "samples/training.gif") == 4
 
 
@@ -148,17 +183,17 @@ def test_rows_of_another_run_are_not_mixed_with_those_of_a_new_one(again, tmp_pa
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "metrics.csv").write_text("step,loss/other\n1,1.0\n2,2.0\n3,3.0\n")
-    callbacks = [PairedMetrics(num_samples=4, every_n_steps=9), Checkpoint(monitor=None)]
+    callbacks = [PairedMetrics(num_samples=4, every_n_steps=9), RunCheckpoint(monitor=None)]
     again(3, *callbacks, model="pix2pix", logger=CSVMetrics(str(folder)), log_every_n_steps=2)
     assert steps(folder / "metrics.csv") == [0, 1, 3], "Lightning counts rows of losses from 0"
-    again(2, Checkpoint(monitor=None), folder="bare", logger=CSVMetrics(str(folder)), log_every_n_steps=2)
+    again(2, RunCheckpoint(monitor=None), folder="bare", logger=CSVMetrics(str(folder)), log_every_n_steps=2)
     assert steps(folder / "metrics.csv") == [1], "without a measurement at iteration 0"
 
 
 def test_callbacks_of_an_earlier_training_begin_anew(again, tmp_path):
     measured = Given((9.0, 1.0, 1.5, 8.0, 5.0, 6.0))
-    callbacks = [EarlyStopping(2, "metric/given"), Watch(1), Throughput()]
-    checkpoint = Checkpoint(monitor="metric/given")
+    callbacks = [StopOnPlateau(2, "metric/given"), Watch(1), Throughput()]
+    checkpoint = RunCheckpoint(monitor="metric/given")
     assert again(2, measured, *callbacks, checkpoint, folder="first", log_every_n_steps=1).global_step == 2
     assert again(2, measured, *callbacks, checkpoint, folder="second", log_every_n_steps=1).global_step == 2
     assert checkpoint.state_dict() == {"top": {1: 5.0}, "untrained_value": 8.0}

@@ -10,11 +10,11 @@ from lit_gans.callbacks import Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.samples import write_film
 from lit_gans.data.images import write_grid
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 
 
 def test_grids_at_every_nth_and_the_last_iteration_and_a_film(tiny_gan, random_images, fit, tmp_path):
-    module = tiny_gan(generator_optimizer=Optimizer("SGD", lr=1.0))  # a film drops frames that are alike
+    module = tiny_gan(generator_optimizer=OptimizerConfig("SGD", lr=1.0))  # a film drops frames that are alike
     fit(module, random_images(), max_steps=5, callbacks=[Samples(every_n_steps=2, num=4)])
     folder = tmp_path / "samples"
     names = [f"{step:06d}.png" for step in (0, 2, 4, 5)]
@@ -24,7 +24,7 @@ def test_grids_at_every_nth_and_the_last_iteration_and_a_film(tiny_gan, random_i
 
 
 def test_every_grid_shows_the_latents_of_the_seed(tiny_gan, random_images, fit, tmp_path):
-    still = Optimizer("SGD", lr=1e-12)
+    still = OptimizerConfig("SGD", lr=1e-12)
     module = tiny_gan("gan", generator_optimizer=still, discriminator_optimizer=still)  # without running statistics
     images, columns = module.sample_grid(4, 3)
     assert images.std() > 0.01
@@ -88,7 +88,7 @@ def logged(tiny_gan, random_images, fit, tmp_path):
     """Trains for four iterations with a logger, and returns the pixels of the grids of iterations 0, 2 and 4."""
 
     def run(*loggers):
-        module = tiny_gan(generator_optimizer=Optimizer("SGD", lr=1.0))  # so that no two grids are alike
+        module = tiny_gan(generator_optimizer=OptimizerConfig("SGD", lr=1.0))  # so that no two grids are alike
         fit(
             module,
             random_images(),

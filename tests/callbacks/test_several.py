@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lit_gans.callbacks import EMA, Checkpoint, EarlyStopping, GenerativeMetrics, InitFrom, ModeMetrics, Samples
+from lit_gans.callbacks import EMA, GenerativeMetrics, InitFrom, ModeMetrics, RunCheckpoint, Samples, StopOnPlateau
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics import FrechetInceptionDistance, KernelInceptionDistance
 from lit_gans.metrics.extractors.digits import DigitsExtractor
@@ -26,7 +26,7 @@ def metrics(extractor, every_n_steps=2, num_samples=40, **settings):
 def train(tiny_gan, random_images, fit):
     def run(max_steps, *callbacks, resume=None):
         module = tiny_gan()
-        saves = any(isinstance(each, Checkpoint) for each in callbacks)
+        saves = any(isinstance(each, RunCheckpoint) for each in callbacks)
         trainer = fit(module, random_images(), max_steps, resume, callbacks=list(callbacks), enable_checkpointing=saves)
         return trainer, module
 
@@ -41,29 +41,29 @@ def both():
 def test_metrics_of_two_extractors_resume_each_with_its_state(train, tmp_path):
     whole = both()
     expected, module = train(6, EMA(), *whole)
-    train(4, EMA(), *both(), Checkpoint(every_n_train_steps=4))
+    train(4, EMA(), *both(), RunCheckpoint(every_n_train_steps=4))
     resumed = both()[::-1]  # in another order
     last = tmp_path / "checkpoints/last.ckpt"
-    trainer, again = train(6, EMA(), *resumed, Checkpoint(monitor="metric/fid_other"), resume=last)
+    trainer, again = train(6, EMA(), *resumed, RunCheckpoint(monitor="metric/fid_other"), resume=last)
     torch.testing.assert_close(again.state_dict(), module.state_dict(), rtol=0, atol=0)
     for one, two in zip(whole, resumed[::-1], strict=True):
         assert one.state_dict() == two.state_dict()
     assert whole[0].values["metric/fid_other"] > 2 * whole[1].values["metric/fid_digits"]
     assert trainer.checkpoint_callback.best_value == pytest.approx(whole[0].best["metric/fid_other"][0])
-    assert EarlyStopping(1)._monitor._key(expected) == "metric/fid_other", "auto follows the first of them"
+    assert StopOnPlateau(1)._monitor._key(expected) == "metric/fid_other", "auto follows the first of them"
 
 
 def test_a_checkpoint_of_an_earlier_version_gives_each_its_state(train, tmp_path):
     saved = metrics(DigitsExtractor())
-    train(2, EMA(), saved, EarlyStopping(5, "metric/fid_digits"), Checkpoint(monitor="metric/fid_digits"))
+    train(2, EMA(), saved, StopOnPlateau(5, "metric/fid_digits"), RunCheckpoint(monitor="metric/fid_digits"))
     path = tmp_path / "checkpoints/last.ckpt"
     content = torch.load(path, weights_only=True)
     states = content["callbacks"]
     content["callbacks"] = {key.partition("(")[0]: state for key, state in states.items()}
-    assert {"GenerativeMetrics", "EarlyStopping", "Checkpoint"} <= content["callbacks"].keys()
+    assert {"GenerativeMetrics", "StopOnPlateau", "RunCheckpoint"} <= content["callbacks"].keys()
     torch.save(content, path)
     other, loaded = both()
-    stopping, checkpoint = EarlyStopping(5, "metric/fid_digits"), Checkpoint(monitor="metric/fid_digits")
+    stopping, checkpoint = StopOnPlateau(5, "metric/fid_digits"), RunCheckpoint(monitor="metric/fid_digits")
     seen = {}
     other.on_train_start = lambda trainer, module: seen.update(
         other=dict(other.values), loaded=dict(loaded.values), best=stopping.best_value, top=dict(checkpoint._top)
@@ -78,8 +78,8 @@ def test_a_checkpoint_of_an_earlier_version_gives_each_its_state(train, tmp_path
 
 def test_other_settings_of_the_same_scores_load_the_state(train, tmp_path):
     saved, loaded = metrics(DigitsExtractor()), metrics(DigitsExtractor(), num_samples=48)
-    train(2, EMA(), saved, Checkpoint())
-    train(3, EMA(), loaded, Checkpoint(), resume=tmp_path / "checkpoints/last.ckpt")
+    train(2, EMA(), saved, RunCheckpoint())
+    train(3, EMA(), loaded, RunCheckpoint(), resume=tmp_path / "checkpoints/last.ckpt")
     assert loaded.first == saved.first
 
 
@@ -94,7 +94,10 @@ CONFLICTS = {
     "measure metric/fid_digits": (metrics(DigitsExtractor()), metrics(DigitsExtractor(), num_samples=30)),
     "update the averaged generator": (EMA(0.9), EMA(0.99)),
     "write the same sample grids": (Samples(num=4), Samples(num=9)),
-    "write last.ckpt and best.ckpt": (Checkpoint(monitor="loss/generator"), Checkpoint(monitor="loss/discriminator")),
+    "write last.ckpt and best.ckpt": (
+        RunCheckpoint(monitor="loss/generator"),
+        RunCheckpoint(monitor="loss/discriminator"),
+    ),
     "initialize the networks": (InitFrom("zoo/dcgan_digits"), InitFrom("zoo/dcgan_digits")),
 }
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
-from lit_gans.callbacks import Checkpoint, PairedMetrics, Samples, Throughput
+from lit_gans.callbacks import PairedMetrics, RunCheckpoint, Samples, Throughput
 from lit_gans.callbacks.throughput import paused
 
 from .test_progress_bar import Clock, slowed
@@ -91,7 +91,7 @@ def test_of_a_training_all_updates_count_and_no_time_of_samples_measurements_and
     for owner, name in ((module, "sample_grid"), (metrics, "measure"), (torch, "save")):
         monkeypatch.setattr(owner, name, slowed(getattr(owner, name), clock, 50.0))
     module.on_train_batch_start = slowed(module.on_train_batch_start, clock, 2.0)
-    callbacks = [metrics, Samples(every_n_steps=1, num=4), Checkpoint(every_n_train_steps=1), callback]
+    callbacks = [metrics, Samples(every_n_steps=1, num=4), RunCheckpoint(every_n_train_steps=1), callback]
     arguments = {"enable_checkpointing": True, "log_every_n_steps": 1}
     trainer = fit(module, random_images(), max_steps=3, callbacks=callbacks, **arguments)
     assert callback.seconds == pytest.approx(3 * 2.0)

@@ -9,9 +9,9 @@ from torch import nn
 from lit_gans.callbacks import PairedMetrics, Watch
 from lit_gans.callbacks import watch as module_of_watch
 from lit_gans.data.base import ImageData
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 
-SPEED = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=1e-12))
+SPEED = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), OptimizerConfig("SGD", lr=1e-12))
 
 
 class Brightness(nn.Module):

@@ -12,7 +12,7 @@ import yaml
 from lightning.pytorch.callbacks import LambdaCallback
 from PIL import Image
 
-from lit_gans.callbacks import Checkpoint, Samples
+from lit_gans.callbacks import RunCheckpoint, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.cli.train import _failures_printed, _resolved
@@ -144,7 +144,7 @@ def ended(tiny_gan, random_images, fit, tmp_path):
     """Trains in `tmp_path` on a small disk, with which something happens before the fourth iteration."""
 
     def run(work, sentence, *others):
-        checkpoint = Checkpoint(every_n_train_steps=2)
+        checkpoint = RunCheckpoint(every_n_train_steps=2)
         at_3 = LambdaCallback(on_train_batch_start=lambda trainer, *_: trainer.global_step == 3 and work())
         with pytest.raises(FailedWrite, match=sentence):
             fit(

@@ -10,7 +10,7 @@ from lit_gans.cli import fit as lightning_cli
 from lit_gans.cli.train import _files
 from lit_gans.config.build import resolve
 from lit_gans.config.hydra_app import compose
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 from tests.commands import TINY, TINY_CLI
 
 
@@ -45,7 +45,7 @@ def test_the_lightning_cli_on_class_names(ran, monkeypatch):
     model, trainer = seen[0].model, seen[0].trainer
     assert trainer.global_step == 2
     assert (model.image_size, model.channels) == (16, 3), "linked from the data"
-    assert model.generator_optimizer == Optimizer("RMSprop"), "torch's defaults, not those of Adam here"
+    assert model.generator_optimizer == OptimizerConfig("RMSprop"), "torch's defaults, not those of Adam here"
     assert model.discriminator_optimizer.options["betas"] == (0.5, 0.999)
 
 

@@ -11,13 +11,13 @@ from lightning.pytorch.cli import LightningCLI
 from lit_gans import DCGAN, R3GAN, Digits, load
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.augmentation import Adaptive
-from lit_gans.training.optim import Optimizer
-from lit_gans.training.schedules import Linear
+from lit_gans.training.optim import OptimizerConfig
+from lit_gans.training.schedules import LinearSchedule
 
 SMALL = ["--model.generator_width=4", "--model.discriminator_width=4", "--model.image_size=32", "--model.channels=1"]
 SMALL += ["--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false"]
 GENERATOR = "--model.generator_optimizer"
-BETA = "{class_path: Linear, init_args: {start: 0.5, end: 0.9}}"
+BETA = "{class_path: LinearSchedule, init_args: {start: 0.5, end: 0.9}}"
 
 
 @pytest.fixture
@@ -39,7 +39,14 @@ def parsed(script, *arguments, model=DCGAN):
 
 @pytest.mark.runs
 def test_a_script_trains_and_reads_its_own_configuration_again(script, capsys):
-    options = [f"{GENERATOR}.betas", "[0,0.99]", f"{GENERATOR}.schedule", "Linear", "--model.r1_gamma", "Linear"]
+    options = [
+        f"{GENERATOR}.betas",
+        "[0,0.99]",
+        f"{GENERATOR}.schedule",
+        "LinearSchedule",
+        "--model.r1_gamma",
+        "LinearSchedule",
+    ]
     options += ["--model.augmentation", "Adaptive", "--model.augmentation.target", "0"]
     first = script("fit", *SMALL, *options, "--trainer.max_steps=2").model
     written = Path("lightning_logs/version_0/config.yaml")
@@ -47,8 +54,8 @@ def test_a_script_trains_and_reads_its_own_configuration_again(script, capsys):
     assert Path("lightning_logs/version_1/config.yaml").read_text() == written.read_text()
     assert again.hparams == first.hparams
     torch.testing.assert_close(again.state_dict(), first.state_dict(), rtol=0, atol=0)
-    assert first.generator_optimizer == Optimizer("Adam", lr=2e-4, betas=(0, 0.99), schedule=Linear())
-    assert (first.r1_gamma, first.augmentations.augmenter) == (Linear(), Adaptive(target=0))
+    assert first.generator_optimizer == OptimizerConfig("Adam", lr=2e-4, betas=(0, 0.99), schedule=LinearSchedule())
+    assert (first.r1_gamma, first.augmentations.augmenter) == (LinearSchedule(), Adaptive(target=0))
     assert yaml.safe_load(written.read_text())["model"]["generator_optimizer"]["betas"] == [0.0, 0.99]
     assert "Unable to serialize" not in written.read_text()
 
@@ -69,29 +76,38 @@ def test_the_checkpoint_of_a_script_is_found_in_its_folder(script, ran):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([GENERATOR, "SGD"], Optimizer("SGD")),
-        ([GENERATOR, "torch.optim.SGD"], Optimizer("SGD")),
-        ([f"{GENERATOR}.lr", "1e-3"], Optimizer("Adam", lr=1e-3, betas=(0.5, 0.999))),
-        ([f"{GENERATOR}.betas=[0,0.99]", f"{GENERATOR}.eps=1"], Optimizer("Adam", lr=2e-4, betas=(0, 0.99), eps=1)),
-        ([GENERATOR, "SGD", f"{GENERATOR}.momentum", "0.5"], Optimizer("SGD", momentum=0.5)),
-        ([f"{GENERATOR}.name=SGD", f"{GENERATOR}.momentum=0.5", f"{GENERATOR}.nesterov=true"], None),
-        ([f"{GENERATOR}.name=Adam"], Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999))),
-        ([GENERATOR, "{name: SGD, lr: 1e-1}"], Optimizer("SGD", lr=0.1)),
-        ([GENERATOR, "{lr: 1e-1}"], Optimizer("Adam", lr=0.1, betas=(0.5, 0.999))),
-        ([GENERATOR, "{class_path: torch.optim.SGD, init_args: {lr: 1}}"], Optimizer("SGD", lr=1)),
+        ([GENERATOR, "SGD"], OptimizerConfig("SGD")),
+        ([GENERATOR, "torch.optim.SGD"], OptimizerConfig("SGD")),
+        ([f"{GENERATOR}.lr", "1e-3"], OptimizerConfig("Adam", lr=1e-3, betas=(0.5, 0.999))),
         (
-            [f"{GENERATOR}.schedule=Linear", f"{GENERATOR}.schedule.end=0.5"],
-            Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999), schedule=Linear(end=0.5)),
+            [f"{GENERATOR}.betas=[0,0.99]", f"{GENERATOR}.eps=1"],
+            OptimizerConfig("Adam", lr=2e-4, betas=(0, 0.99), eps=1),
         ),
-        ([f"{GENERATOR}.betas", f"[{BETA}, 0.999]"], Optimizer("Adam", lr=2e-4, betas=(Linear(0.5, 0.9), 0.999))),
-        ([GENERATOR, f"{{name: Adam, betas: [{BETA}, 0.99]}}"], Optimizer("Adam", betas=(Linear(0.5, 0.9), 0.99))),
+        ([GENERATOR, "SGD", f"{GENERATOR}.momentum", "0.5"], OptimizerConfig("SGD", momentum=0.5)),
+        ([f"{GENERATOR}.name=SGD", f"{GENERATOR}.momentum=0.5", f"{GENERATOR}.nesterov=true"], None),
+        ([f"{GENERATOR}.name=Adam"], OptimizerConfig("Adam", lr=2e-4, betas=(0.5, 0.999))),
+        ([GENERATOR, "{name: SGD, lr: 1e-1}"], OptimizerConfig("SGD", lr=0.1)),
+        ([GENERATOR, "{lr: 1e-1}"], OptimizerConfig("Adam", lr=0.1, betas=(0.5, 0.999))),
+        ([GENERATOR, "{class_path: torch.optim.SGD, init_args: {lr: 1}}"], OptimizerConfig("SGD", lr=1)),
+        (
+            [f"{GENERATOR}.schedule=LinearSchedule", f"{GENERATOR}.schedule.end=0.5"],
+            OptimizerConfig("Adam", lr=2e-4, betas=(0.5, 0.999), schedule=LinearSchedule(end=0.5)),
+        ),
+        (
+            [f"{GENERATOR}.betas", f"[{BETA}, 0.999]"],
+            OptimizerConfig("Adam", lr=2e-4, betas=(LinearSchedule(0.5, 0.9), 0.999)),
+        ),
+        (
+            [GENERATOR, f"{{name: Adam, betas: [{BETA}, 0.99]}}"],
+            OptimizerConfig("Adam", betas=(LinearSchedule(0.5, 0.9), 0.99)),
+        ),
     ],
 )
 def test_an_optimizer_is_chosen_by_name_mapping_or_argument(script, arguments, expected):
-    expected = expected or Optimizer("SGD", momentum=0.5, nesterov=True)
+    expected = expected or OptimizerConfig("SGD", momentum=0.5, nesterov=True)
     module = parsed(script, *arguments)
     assert module.generator_optimizer == expected
-    assert module.discriminator_optimizer == Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999)), "not changed with it"
+    assert module.discriminator_optimizer == OptimizerConfig("Adam", lr=2e-4, betas=(0.5, 0.999)), "not changed with it"
 
 
 @pytest.mark.parametrize(
@@ -102,13 +118,19 @@ def test_an_optimizer_is_chosen_by_name_mapping_or_argument(script, arguments, e
         ([f"{GENERATOR}.lr=true"], "lr=True must be a number"),
         ([GENERATOR, "[3]"], "expected the name of an optimizer of torch.optim, or a mapping of its arguments"),
         (["--model.r1_gamma=true"], "r1_gamma"),
-        ([f"{GENERATOR}.betas", "[{class_path: Line}, 0.9]"], "there is no such schedule; did you mean 'Linear'"),
-        ([GENERATOR, "{betas: [{class_path: Linear, init_args: {strt: 1}}, 0.9]}"], "Option 'strt' is not accepted"),
+        (
+            [f"{GENERATOR}.betas", "[{class_path: Line}, 0.9]"],
+            "there is no such schedule; did you mean 'LinearSchedule'",
+        ),
+        (
+            [GENERATOR, "{betas: [{class_path: LinearSchedule, init_args: {strt: 1}}, 0.9]}"],
+            "Option 'strt' is not accepted",
+        ),
         ([f"{GENERATOR}.betas", "[0.5, 0.9"], "betas=[0.5, 0.9 is not valid: while parsing a flow sequence"),
         ([f"{GENERATOR}.schedule", "Nope"], "schedule=Nope is not valid: there is no such schedule; valid names: Cons"),
         (
             [f"{GENERATOR}.schedule.over", "5"],
-            "Constant has no arguments: first choose another schedule, such as sch",
+            "ConstantSchedule has no arguments: first choose another schedule, such as sch",
         ),
     ],
 )
@@ -152,4 +174,6 @@ def test_a_script_takes_classes_by_name(script, model, data):
     chosen = ["--model", model, "--data", data, *SMALL, f"{GENERATOR}.lr=1e-3"]
     cli = script(*chosen, model=None, data=None, run=False)
     assert (type(cli.model), type(cli.datamodule)) == (DCGAN, Digits)
-    assert cli.model.generator_optimizer == Optimizer("Adam", lr=1e-3, betas=(0.5, 0.999)), "the class's own betas"
+    assert cli.model.generator_optimizer == OptimizerConfig("Adam", lr=1e-3, betas=(0.5, 0.999)), (
+        "the class's own betas"
+    )

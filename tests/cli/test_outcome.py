@@ -4,7 +4,7 @@ import signal
 
 from lightning.pytorch import Callback
 
-from lit_gans.callbacks import Checkpoint, Samples
+from lit_gans.callbacks import RunCheckpoint, Samples
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.outcome import entry_of, report
 from tests.callbacks.test_early_stopping import Given
@@ -22,7 +22,7 @@ class Interrupted(Callback):
 
 
 def test_only_existing_files_are_named(tiny_gan, random_images, fit, tmp_path, capsys):
-    callbacks = [Samples(num=4), Checkpoint()]
+    callbacks = [Samples(num=4), RunCheckpoint()]
     trainer = fit(tiny_gan(), random_images(), max_steps=1, callbacks=callbacks, enable_checkpointing=True)
     assert report(trainer) == 0
     named = capsys.readouterr().out
@@ -36,7 +36,7 @@ def test_only_existing_files_are_named(tiny_gan, random_images, fit, tmp_path, c
 
 
 def test_a_stopped_run_continues_with_the_printed_line(tiny_gan, random_images, fit, capsys, monkeypatch):
-    callbacks = [Interrupted(1), Checkpoint()]
+    callbacks = [Interrupted(1), RunCheckpoint()]
     trainer = fit(tiny_gan(), random_images(), max_steps=2, callbacks=callbacks, enable_checkpointing=True)
     assert report(trainer, ["model=dcgan", "'data.root=my photos'", "resume=auto"]) == 128 + 2
     assert "next        lit-gans train model=dcgan 'data.root=my photos' resume=" in capsys.readouterr().out
@@ -47,7 +47,7 @@ def test_a_stopped_run_continues_with_the_printed_line(tiny_gan, random_images, 
 
 
 def test_a_signal_in_the_last_iteration_leaves_nothing_to_be_resumed(tiny_gan, random_images, fit, capsys):
-    callbacks = [Interrupted(1), Checkpoint()]
+    callbacks = [Interrupted(1), RunCheckpoint()]
     trainer = fit(tiny_gan(), random_images(), max_steps=1, callbacks=callbacks, enable_checkpointing=True)
     assert report(trainer) == 128 + signal.SIGINT
     printed = capsys.readouterr().out
@@ -61,7 +61,7 @@ def test_a_value_that_untrained_networks_had_already_is_not_called_the_best(
     tiny_gan, random_images, fit, capsys, tmp_path
 ):
     for values, beside in (((9.0, 3.0, 4.0), ""), ((1.0, 3.0, 4.0), "; untrained: 1.00")):
-        callbacks = [Given(values), Checkpoint(monitor="metric/given")]
+        callbacks = [Given(values), RunCheckpoint(monitor="metric/given")]
         arguments = {"enable_checkpointing": True, "default_root_dir": tmp_path / str(values[0])}
         report(fit(tiny_gan(), random_images(), max_steps=2, callbacks=callbacks, **arguments))
         printed = capsys.readouterr().out
@@ -71,7 +71,7 @@ def test_a_value_that_untrained_networks_had_already_is_not_called_the_best(
 
 def test_a_stopped_run_says_of_which_iteration_sample_takes_weights(tiny_gan, random_images, fit, tmp_path, capsys):
     for others, name, step in (([Given((9.0, 3.0, 4.0))], "best", 1), ([], "last", 2)):
-        callbacks = [*others, Interrupted(2), Checkpoint(monitor="metric/given" if others else "auto")]
+        callbacks = [*others, Interrupted(2), RunCheckpoint(monitor="metric/given" if others else "auto")]
         folder = tmp_path / name
         arguments = {"enable_checkpointing": True, "default_root_dir": folder}
         trainer = fit(tiny_gan(), random_images(), max_steps=3, callbacks=callbacks, **arguments)

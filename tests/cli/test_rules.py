@@ -2,7 +2,7 @@
 
 import pytest
 
-from lit_gans import Linear
+from lit_gans import LinearSchedule
 from lit_gans.cli import rules
 from lit_gans.data.survey import Survey
 from lit_gans.networks.blocks import coarsest_map
@@ -51,7 +51,7 @@ def test_batch_gamma_and_average_are_those_of_stylegan2_ada_and_batches_not_larg
     # its train.py prints gamma 0.0256 for images of 64 pixels on one GPU, and 0.819 for 256
     assert [rules.gamma(64, 32), rules.gamma(256, 16)] == [0.0256, 0.819]
     assert [rules.half_life(batch)["end"] for batch in (32, 16)] == [10_000, 5_000]
-    half_life = Linear(**{key: value for key, value in rules.half_life(32).items() if key != "_target_"})
+    half_life = LinearSchedule(**{key: value for key, value in rules.half_life(32).items() if key != "_target_"})
     seen = [Progress(images=images) for images in (0, 40_000, 200_000, 10**6)]
     assert [half_life.at(progress) for progress in seen] == [0, 2_000, 10_000, 10_000]
 

@@ -9,7 +9,7 @@ import yaml
 from PIL import Image
 
 from lit_gans.callbacks import EMA
-from lit_gans.cli.outcome import Run, write_summary
+from lit_gans.cli.outcome import SweepRun, write_summary
 from lit_gans.models.gan import GAN
 from tests.commands import TINY
 
@@ -20,7 +20,7 @@ def run(folder, overrides, values, color=None, size=(40, 40), is_finished=True):
     if color:
         folder.mkdir(parents=True)
         Image.new("RGB", size, color).save(grid)
-    return Run(overrides.split(), values, folder, grid, is_finished)
+    return SweepRun(overrides.split(), values, folder, grid, is_finished)
 
 
 def cells(lines):

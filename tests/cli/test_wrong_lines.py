@@ -44,7 +44,7 @@ train TINY +model.n_critc=1 | model.n_critc: DCGAN has no such argument; did you
 train TINY +model.generator_optimizer.momentum=0.9 | has no effect: Adam has no such argument; valid names:
 train TINY model.n_critic=abc | Parser key "model.n_critic": Expected a <class 'int'>. Got value: abc
 train TINY model.n_critic=0 | model: n_critic=0 must be at least 1.
-train TINY model.generator_optimizer.lr=abc | Parser key "model.generator_optimizer": Not of type Optimizer: lr='abc'
+train TINY model.generator_optimizer.lr=abc | Parser key "model.generator_optimizer": Not of type OptimizerConfig: lr='abc'
 train TINY callbacks.ema=3 | callbacks.ema=3 is not valid: expected callbacks.ema.NAME=VALUE
 train TINY data.image_size=[40,50] | lit-gans: data.image_size=[40,50]: the dcgan networks double a map
 train TINY data.batch_size=5001 | the data has 5000 images, but one step needs 5001

@@ -11,8 +11,8 @@ from lit_gans import RefusedInput
 from lit_gans.common.annotations import converted
 from lit_gans.common.size import Size
 from lit_gans.training.callback import GenerativeCallback
-from lit_gans.training.optim import Optimizer
-from lit_gans.training.schedules import Linear, Number
+from lit_gans.training.optim import OptimizerConfig
+from lit_gans.training.schedules import LinearSchedule, Number
 
 
 class Sized(Protocol):
@@ -41,7 +41,7 @@ CONVERTED = {
 }
 KEPT = {
     "null": (float | None, None),
-    "schedule": (Number, Linear(1, 0)),
+    "schedule": (Number, LinearSchedule(1, 0)),
     "literal": (Literal["auto"] | float, "auto"),
     "text where text is annotated": (str | int, "64"),
     "truth value": (bool, False),
@@ -60,8 +60,12 @@ REFUSED = {
     "text for a truth value": (bool, "no", "it='no' must be true or false."),
     "none": (float, None, "it=None is not valid: expected a number."),
     "list": (Number, [1], "it=[1] is not valid: expected a number or Schedule."),
-    "mapping": (Number, {"class_path": "Linear"}, "it={'class_path': 'Linear'} is not valid: expected a number or Sch"),
-    "optimizer": (Optimizer, None, "it=None is not valid: expected Optimizer."),
+    "mapping": (
+        Number,
+        {"class_path": "LinearSchedule"},
+        "it={'class_path': 'LinearSchedule'} is not valid: expected a number or Sch",
+    ),
+    "optimizer": (OptimizerConfig, None, "it=None is not valid: expected OptimizerConfig."),
     "name": (tuple[Literal["color", "cutout"], ...], ["colour"], "it='colour' is not valid: expected 'color'"),
     "letters": (tuple[Literal["color"], ...], "color", "it='color' is not valid: expected a list."),
     "name or size": (Literal["none"] | Size, "nowhere", "it='nowhere' is not valid: expected 'none' or a whole number"),

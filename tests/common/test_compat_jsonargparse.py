@@ -16,7 +16,7 @@ def test_jsonargparse_still_hands_the_arguments_of_a_replaced_class_on(command, 
     """`other_class_other_arguments` can go once the second case fails."""
     if not ours:
         monkeypatch.setattr(lightning_cli, "other_class_other_arguments", nullcontext)
-    fit = ["fit", "--model", "R3GAN", "--data", "Digits", "--model.r1_gamma", "Linear", "--print_config"]
+    fit = ["fit", "--model", "R3GAN", "--data", "Digits", "--model.r1_gamma", "LinearSchedule", "--print_config"]
     code, out, err = command(*fit)
     assert code == 0, err
     gamma = yaml.safe_load(out)["model"]["init_args"]["r1_gamma"]["init_args"]

@@ -6,7 +6,7 @@ import signal
 import pytest
 from lightning.pytorch.callbacks import LambdaCallback
 
-from lit_gans.callbacks import Checkpoint
+from lit_gans.callbacks import RunCheckpoint
 from lit_gans.common import folder_lock
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.folder_lock import locked
@@ -33,7 +33,7 @@ def test_a_second_training_in_a_folder_is_refused_until_the_first_is_dead(tiny_g
     pid = holder(tmp_path)
 
     def train(max_steps=1, resume=None):
-        arguments = {"callbacks": [Checkpoint()], "enable_checkpointing": True}
+        arguments = {"callbacks": [RunCheckpoint()], "enable_checkpointing": True}
         return fit(tiny_gan("gan"), random_images(), max_steps, resume, **arguments)
 
     try:
@@ -53,7 +53,7 @@ def test_a_second_training_in_a_folder_is_refused_until_the_first_is_dead(tiny_g
 def test_a_training_that_fails_releases_the_folder(tiny_gan, random_images, fit, tmp_path):
     fails = LambdaCallback(on_train_batch_start=lambda *_: {}[in_use(tmp_path)])
     with pytest.raises(KeyError, match="True"):
-        fit(tiny_gan("gan"), random_images(), 1, callbacks=[fails, Checkpoint()], enable_checkpointing=True)
+        fit(tiny_gan("gan"), random_images(), 1, callbacks=[fails, RunCheckpoint()], enable_checkpointing=True)
     assert not in_use(tmp_path)
 
 

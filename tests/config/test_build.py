@@ -108,7 +108,7 @@ def test_metrics_none_also_leaves_out_the_settings_of_an_experiment_s_metrics():
 def test_a_schedule_of_the_command_line_replaces_that_of_every_experiment():
     for experiment in options("experiment"):
         optimizer = compose(f"experiment={experiment}", f"{KEYS['schedule']}=constant").model.generator_optimizer
-        assert optimizer.schedule._target_ == "lit_gans.training.schedules.Constant"
+        assert optimizer.schedule._target_ == "lit_gans.training.schedules.ConstantSchedule"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_schedule_of_the_command_line_replaces_that_of_every_experiment():
     [
         (
             "schedule@model.generator_optimizer.schedule=linear",
-            "model.generator_optimizer.schedule._target_=lit_gans.Cosine",
+            "model.generator_optimizer.schedule._target_=lit_gans.CosineSchedule",
         ),
         ("score@metrics.scores.kid=kid", "metrics.scores.kid._target_=torchmetrics.MeanMetric"),
         ("optimizer@model.generator_optimizer=sgd", "model.generator_optimizer.name=RMSprop"),

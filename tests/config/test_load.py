@@ -10,15 +10,17 @@ from lit_gans.callbacks import EMA
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.config import registry
 from lit_gans.models.dcgan import DCGAN
-from lit_gans.training.optim import Optimizer
-from lit_gans.training.schedules import Linear
+from lit_gans.training.optim import OptimizerConfig
+from lit_gans.training.schedules import LinearSchedule
 from tests.tiny import SMALL, WIDTHS
 
 
 @pytest.fixture
 def path(tiny_gan, random_images, fit, tmp_path):
     """The checkpoint of a short training with values that are nobody's default."""
-    module = tiny_gan(seed=4, r1_gamma=0.5, generator_optimizer=Optimizer("SGD", lr=0.1, schedule=Linear()))
+    module = tiny_gan(
+        seed=4, r1_gamma=0.5, generator_optimizer=OptimizerConfig("SGD", lr=0.1, schedule=LinearSchedule())
+    )
     fit(module, random_images(), max_steps=2, callbacks=[EMA()]).save_checkpoint(tmp_path / "some.ckpt")
     return tmp_path / "some.ckpt"
 
@@ -27,8 +29,8 @@ def test_the_module_has_the_settings_and_weights_of_the_checkpoint(path):
     module, checkpoint = load(path), read_checkpoint(path)
     assert type(module) is DCGAN
     assert (module.seed, module.r1_gamma, module.generator_width) == (4, 0.5, 4)
-    assert module.generator_optimizer == Optimizer("SGD", lr=0.1, schedule=Linear())
-    assert module.discriminator_optimizer == Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999))
+    assert module.generator_optimizer == OptimizerConfig("SGD", lr=0.1, schedule=LinearSchedule())
+    assert module.discriminator_optimizer == OptimizerConfig("Adam", lr=2e-4, betas=(0.5, 0.999))
     torch.testing.assert_close(dict(module.state_dict()), dict(checkpoint["state_dict"]), rtol=0, atol=0)
     averaged = checkpoint["generator_ema"]["state_dict"]
     torch.testing.assert_close(dict(module.averaged_generator.state_dict()), dict(averaged), rtol=0, atol=0)
@@ -45,6 +47,14 @@ def test_missing_damaged_and_foreign_files_are_refused(path, tmp_path):
     torch.save({"state_dict": {}}, other)
     with pytest.raises(RefusedInput, match=r"was not saved by lit_gans: it does not contain the path of its class"):
         load(other)
+
+
+def test_a_class_that_another_version_had_is_named(path, tmp_path):
+    checkpoint = read_checkpoint(path)
+    checkpoint["hyper_parameters"]["generator_optimizer"]["class_path"] = "lit_gans.training.optim.Optimizer"
+    torch.save(checkpoint, tmp_path / "other.ckpt")
+    with pytest.raises(RefusedInput, match=r"lit_gans\.training\.optim has no class Optimizer: .* another version"):
+        load(tmp_path / "other.ckpt")
 
 
 def test_nothing_in_a_checkpoint_is_imported(path, tmp_path):

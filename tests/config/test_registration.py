@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch import Callback
 
 from lit_gans import RefusedInput, build, compose
-from lit_gans.callbacks import EMA, ProgressBar
+from lit_gans.callbacks import EMA, IterationProgressBar
 from lit_gans.config import registry
 from lit_gans.config.groups import options
 from lit_gans.models.dcgan import DCGAN
@@ -118,7 +118,7 @@ def test_common_bases_are_no_options():
 def test_names_are_those_of_the_files():
     assert registry.gans()["dcgan"] is DCGAN
     callbacks = registry.classes("lit_gans.callbacks", Callback)
-    assert (callbacks["ema"], callbacks["progress_bar"]) == (EMA, ProgressBar)
+    assert (callbacks["ema"], callbacks["progress_bar"]) == (EMA, IterationProgressBar)
 
 
 def test_only_public_classes_of_a_module_itself_are_found(forget, monkeypatch):

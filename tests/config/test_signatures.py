@@ -9,7 +9,7 @@ import pytest
 from lit_gans import RefusedInput
 from lit_gans.config import signatures
 from lit_gans.config.groups import GROUPS
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 
 
 def test_every_schema_is_a_copy():
@@ -50,7 +50,7 @@ def is_immutable(value):
     """Whether a value cannot change, all the way down."""
     if isinstance(value, tuple | frozenset):
         return all(map(is_immutable, value))
-    if isinstance(value, Optimizer):  # see `test_a_value_that_modules_share_cannot_change`
+    if isinstance(value, OptimizerConfig):  # see `test_a_value_that_modules_share_cannot_change`
         return all(map(is_immutable, (value.schedule, *value.options.values())))
     if is_dataclass(value) and not isinstance(value, type):
         return value.__dataclass_params__.frozen and all(map(is_immutable, vars(value).values()))

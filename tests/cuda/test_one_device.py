@@ -6,9 +6,9 @@ from lightning.pytorch.callbacks import LambdaCallback
 
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.fsdp import NetworkFSDP
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 
-PLAIN = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=1e-3))
+PLAIN = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), OptimizerConfig("SGD", lr=1e-3))
 
 
 def strategy_named(name):

@@ -4,12 +4,12 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import LambdaCallback, TQDMProgressBar
 
-from lit_gans.callbacks import EMA, Checkpoint, ProgressBar, Throughput
+from lit_gans.callbacks import EMA, IterationProgressBar, RunCheckpoint, Throughput
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.watch import Watch
 from lit_gans.training import finite
 from lit_gans.training.augmentation import Adaptive
-from lit_gans.training.schedules import Linear
+from lit_gans.training.schedules import LinearSchedule
 from tests.gans import GANS
 
 from .host import Guarded, HostWaits, reading_a_copy, without_waiting
@@ -23,7 +23,7 @@ SETTINGS = {
         "clip_gradients": 1.0,
     },
     "adaptive augmentation of both kinds": {"augmentation": Adaptive(), "diffaugment": ("color", "cutout")},
-    "scheduled penalties of the scores": {"r1_gamma": Linear(1.0, 0.5), "r2_gamma": 1.0, "share_scores": True},
+    "scheduled penalties of the scores": {"r1_gamma": LinearSchedule(1.0, 0.5), "r2_gamma": 1.0, "share_scores": True},
     "classes": {"num_classes": 10},
 }
 
@@ -49,7 +49,7 @@ def run(module, device, train, tmp_path, **arguments):
     loader = Guarded(batches, device, STEPS, LOGS)
     module.finite.late = True  # as on CUDA
     released = LambdaCallback(on_exception=loader.release)
-    callbacks = [released, EMA(), Watch(every_n_steps=LOGS), Checkpoint(every_n_train_steps=100), Throughput()]
+    callbacks = [released, EMA(), Watch(every_n_steps=LOGS), RunCheckpoint(every_n_train_steps=100), Throughput()]
     options = {"callbacks": callbacks, "logger": CSVMetrics(str(tmp_path)), "log_every_n_steps": LOGS}
     train(module, loader, device, STEPS, enable_checkpointing=True, **options, **arguments)
     return loader.guarded
@@ -71,7 +71,7 @@ def test_neither_does_bf16(tiny_gan, device, train, tmp_path):
 
 def test_only_lightnings_bar_waits_for_the_losses_that_it_shows(tiny_gan, random_images, train, capsys):
     """Lightning converts them in every iteration; the bar of this package reads them when it is drawn."""
-    for bar, shown in ((TQDMProgressBar(), {"loss/discriminator", "loss/generator"}), (ProgressBar(), set())):
+    for bar, shown in ((TQDMProgressBar(), {"loss/discriminator", "loss/generator"}), (IterationProgressBar(), set())):
         settings = {"callbacks": [bar], "enable_progress_bar": True}
         trainer = train(tiny_gan(), random_images(), torch.device("cpu"), 1, **settings)
         assert set(trainer.progress_bar_metrics) == shown

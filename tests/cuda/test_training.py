@@ -7,7 +7,7 @@ from lightning.pytorch.plugins.precision import MixedPrecision
 
 from lit_gans.common.noise import Noise, mix
 from lit_gans.training import module as base
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 from tests.gans import GANS
 
 CPU = torch.device("cpu")
@@ -15,7 +15,7 @@ STEPS = 10
 
 
 def plain(lr=0.05):
-    return dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=lr))
+    return dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), OptimizerConfig("SGD", lr=lr))
 
 
 @pytest.fixture

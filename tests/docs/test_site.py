@@ -91,7 +91,7 @@ def test_generated_pages_name_commands_keys_and_classes(site):
     pages = {name: (site / "reference" / name / "index.html").read_text() for name in names}
     assert all(f">lit-gans {name}<" in pages["cli"] for name in commands())
     assert "model.generator_width" in text_of(pages["configuration"])
-    assert "Optimizer(name=Adam, lr=0.0002, betas=[0.0,0.9]" in text_of(pages["configuration"])
+    assert "OptimizerConfig(name=Adam, lr=0.0002, betas=[0.0,0.9]" in text_of(pages["configuration"])
     assert 'id="lit_gans.training.losses.hinge_discriminator"' in pages["losses"]
     assert "<!-- test:" not in (site / "get_started" / "index.html").read_text()
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from lit_gans.models.r3gan import R3GAN
-from lit_gans.training.optim import Optimizer
-from lit_gans.training.schedules import Cosine
+from lit_gans.training.optim import OptimizerConfig
+from lit_gans.training.schedules import CosineSchedule
 
 RECORD = Path(__file__).with_name("r3gan_reference.json")
 STEPS, BATCH = 3, 4
@@ -49,9 +49,11 @@ def latents(turn):
 
 def module(num_classes):
     """Returns a small R3GAN with known weights."""
-    schedule = Cosine(1.0, RATE[1] / RATE[0], over=OVER, unit="images")
-    adam = Optimizer("Adam", lr=RATE[0], betas=(0.0, Cosine(*BETA, over=OVER, unit="images")), schedule=schedule)
-    gamma = Cosine(*GAMMA, over=OVER, unit="images")
+    schedule = CosineSchedule(1.0, RATE[1] / RATE[0], over=OVER, unit="images")
+    adam = OptimizerConfig(
+        "Adam", lr=RATE[0], betas=(0.0, CosineSchedule(*BETA, over=OVER, unit="images")), schedule=schedule
+    )
+    gamma = CosineSchedule(*GAMMA, over=OVER, unit="images")
     widths = {"generator_width": 8, "discriminator_width": 8}
     optimizers = {"generator_optimizer": adam, "discriminator_optimizer": adam}
     made = R3GAN(**SMALL, **widths, **optimizers, r1_gamma=gamma, r2_gamma=gamma, num_classes=num_classes).double()

@@ -7,7 +7,7 @@ from torch.nn import functional
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.base import ImageData
 from lit_gans.models.autoencoder_kl import AutoencoderKL
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 
 START = 2  # the first iteration of the discriminator
 
@@ -128,7 +128,10 @@ def part(weights, network):
 
 
 def test_until_its_start_the_discriminator_is_not_trained_and_has_no_influence(tiny_gan, random_images, fit):
-    settings = {"discriminator_start": START, "discriminator_optimizer": Optimizer("AdamW", lr=1e-2, weight_decay=0.1)}
+    settings = {
+        "discriminator_start": START,
+        "discriminator_optimizer": OptimizerConfig("AdamW", lr=1e-2, weight_decay=0.1),
+    }
     plain, other = (tiny_gan("autoencoder_kl", **settings) for _ in range(2))
     with torch.no_grad():
         for parameter in other.discriminator.parameters():

@@ -8,9 +8,9 @@ from lit_gans.config.registry import gans
 from lit_gans.data.sources.digits import Digits
 from lit_gans.networks.dcgan import DCGANGenerator
 from lit_gans.networks.mlp import MLPGenerator
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 
-FAST = Optimizer("Adam", lr=2e-3, betas=(0.5, 0.999))
+FAST = OptimizerConfig("Adam", lr=2e-3, betas=(0.5, 0.999))
 SMALL = {
     "image_size": 16,
     "channels": 1,

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits as bce
 
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_the_choice_is_made_on_the_errors_of_all_ranks(module):
 
 
 def test_accumulated_microbatches_choose_on_the_errors_of_the_full_batch(tiny_gan, random_images, fit):
-    module = tiny_gan("d3gan", accumulate_gradients=2, discriminator_optimizer=Optimizer("SGD", lr=1e-9))
+    module = tiny_gan("d3gan", accumulate_gradients=2, discriminator_optimizer=OptimizerConfig("SGD", lr=1e-9))
     seen = []
     original = module.mean_over_ranks
     module.mean_over_ranks = lambda value: seen.append(value.clone()) or original(value)

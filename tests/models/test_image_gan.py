@@ -6,7 +6,7 @@ from lit_gans import DCGAN, Digits
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.registry import gans
 from lit_gans.models.image_gan import ImageGAN
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 
 IMAGE_GANS = sorted({name for name, cls in gans().items() if issubclass(cls, ImageGAN)} - {"projected_gan"})
 
@@ -82,7 +82,7 @@ def test_a_conditional_gan_learns_what_a_label_means(fit):
             labels = torch.arange(64) % 2
             return (labels * 200 + 20).to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 16, 16).contiguous(), labels
 
-    fast = Optimizer("Adam", lr=2e-3, betas=(0.5, 0.9))
+    fast = OptimizerConfig("Adam", lr=2e-3, betas=(0.5, 0.9))
     settings = {"generator_width": 8, "discriminator_width": 8, "latent_dim": 4, "num_classes": 2}
     optimizers = {"generator_optimizer": fast, "discriminator_optimizer": fast}
     module = DCGAN(image_size=16, channels=1, **settings, **optimizers)

@@ -10,7 +10,7 @@ from lit_gans.common.noise import Noise
 from lit_gans.data.sources.digits import Digits
 from lit_gans.data.sources.paired import DigitEdges, PairedFolder
 from lit_gans.models.pix2pix import Pix2Pix
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 from lit_gans.training.translator import random_crops
 
 
@@ -127,7 +127,7 @@ def test_refusals(module, fit, tiny_gan):
 
 @pytest.mark.runs
 def test_l1_falls_by_half_on_held_out_digits(fit):
-    fast = Optimizer("Adam", lr=2e-3, betas=(0.5, 0.999))
+    fast = OptimizerConfig("Adam", lr=2e-3, betas=(0.5, 0.999))
     sizes = {"image_size": 16, "channels": 1, "generator_width": 8, "discriminator_width": 4, "patch_depth": 2}
     module = Pix2Pix(**sizes, jitter=False, generator_optimizer=fast, discriminator_optimizer=fast)
     measured = PairedMetrics(every_n_steps=1000, num_samples=100)

@@ -10,7 +10,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.efficientnet import EfficientnetLite0
 from lit_gans.models.projected_gan import FrozenFeatures, ProjectedGAN
 from lit_gans.networks.fastgan import FastGANGenerator
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_the_defaults_are_the_paper_s():
     assert gan.latent_dim == 256
     assert gan.discriminator.size == [256, 256]
     assert [len(head.layers) for head in gan.discriminator.heads] == [13, 10, 7, 4]
-    adam = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.99)).init_args
+    adam = OptimizerConfig("Adam", lr=2e-4, betas=(0.0, 0.99)).init_args
     assert gan.generator_optimizer.init_args == gan.discriminator_optimizer.init_args == adam
 
 

@@ -10,7 +10,7 @@ from lit_gans import compose
 from lit_gans.callbacks.ema import EMA
 from lit_gans.common.errors import RefusedInput
 from lit_gans.models.r3gan import R3GAN
-from lit_gans.training.schedules import Cosine
+from lit_gans.training.schedules import CosineSchedule
 from lit_gans.training.step import TrainingStep
 
 from .r3gan_reference import BATCH, HALF_LIFE, OVER, PRESETS, RECORD, STEPS, digest, images, latents, module
@@ -50,7 +50,7 @@ def test_three_steps_are_those_of_the_authors_code(fit, monkeypatch, num_classes
 
     monkeypatch.setattr(TrainingStep, "discriminator_terms", discriminator_turn)
     ours.generator_loss = generator_turn
-    average = EMA(half_life=Cosine(*HALF_LIFE, over=OVER, unit="images"))
+    average = EMA(half_life=CosineSchedule(*HALF_LIFE, over=OVER, unit="images"))
     fit(ours, DataLoader(Patterns(), batch_size=BATCH), STEPS, callbacks=[average], precision="64-true")
 
     assert len(forwards) == 4 * STEPS, "real and fake images in both turns, none for R1 and R2"

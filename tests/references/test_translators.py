@@ -10,7 +10,7 @@ from lit_gans.models.cyclegan import CycleGAN, ImagePool
 from lit_gans.networks.cyclegan import ResidualTranslator
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.networks.unet import UNet
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 from tests.references.conftest import checkout, copy_weights, layers_of
 
 CODE = "taesungp+contrastive-unpaired-translation"
@@ -65,7 +65,7 @@ def test_three_iterations_of_cyclegan(same, fit, tmp_path, identity):
     with checkout(CODE, apex={"amp": None}) as load:
         theirs = load("models.cycle_gan_model").CycleGANModel(SimpleNamespace(**options))
         settings = {"generator_width": 4, "discriminator_width": 4, "patch_depth": 2, "blocks": 4, "pool_size": 0}
-        adam = Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999))
+        adam = OptimizerConfig("Adam", lr=2e-4, betas=(0.5, 0.999))
         settings |= {"generator_optimizer": adam, "discriminator_optimizer": adam}
         settings |= {"identity_weight": identity, "jitter": False, "channels_last": False}
         ours = CycleGAN(image_size=16, channels=1, **settings).double()

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lit_gans.config.registry import gans
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 from tests import tiny
 from tests.gans import GANS
 
@@ -63,9 +63,9 @@ def matrix(**fixed):
 
 def build(cell):
     optimizer = (
-        Optimizer("SGD", lr=SGD_LR.get(cell.gan, 0.02) if cell.clip is None else CLIPPED_LR.get(cell.gan, 0.05))
+        OptimizerConfig("SGD", lr=SGD_LR.get(cell.gan, 0.02) if cell.clip is None else CLIPPED_LR.get(cell.gan, 0.05))
         if cell.optimizer == "sgd"
-        else Optimizer("Adam", lr=1e-3, betas=(0.5, 0.9))
+        else OptimizerConfig("Adam", lr=1e-3, betas=(0.5, 0.9))
     )
     sizes = {"image_size": 16, "channels": 1, "generator_width": 4, "discriminator_width": 4, "latent_dim": 6}
     module = gans()[cell.gan.partition(":")[0]](

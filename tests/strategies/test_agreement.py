@@ -4,7 +4,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
-from lit_gans.callbacks import EMA, Checkpoint
+from lit_gans.callbacks import EMA, RunCheckpoint
 from lit_gans.checkpoints.format import FORMAT_KEY
 from lit_gans.common._compat.torch import process_groups
 from lit_gans.strategies.ddp import NetworkDDP
@@ -71,7 +71,7 @@ def on_a_rank(where):
     """Returns this rank's losses, the best value and step that it found, the state of an adaptive augmentation, and the
     average of a late EMA.
     """
-    losses, checkpoint = Losses(), Checkpoint(monitor=LOSS)
+    losses, checkpoint = Losses(), RunCheckpoint(monitor=LOSS)
     arguments = {"world_size": 2, "default_root_dir": where, "enable_checkpointing": True}
     train(Cell("gan"), many_images(), callbacks=[losses, checkpoint], strategy=NetworkDDP(timeout=30.0), **arguments)
     ada = train(

@@ -12,7 +12,7 @@ from lit_gans.config.registry import gans
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 
 from . import ranks
 from .cells import many_images
@@ -64,8 +64,8 @@ def train(path, max_steps, optimizer, resume=None, world_size=1, model=PLAIN, **
     return module
 
 
-MOMENTUM = Optimizer("SGD", lr=0.02, momentum=0.9)
-ADAM = Optimizer("Adam", lr=1e-3, betas=(0.5, 0.9))
+MOMENTUM = OptimizerConfig("SGD", lr=0.02, momentum=0.9)
+ADAM = OptimizerConfig("Adam", lr=1e-3, betas=(0.5, 0.9))
 
 
 def on_a_rank(where):

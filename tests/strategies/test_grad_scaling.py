@@ -6,7 +6,7 @@ from lightning.pytorch.plugins.precision import MixedPrecision
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.grad_scaling import NetworkScaling
 from lit_gans.training import module as base
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 
 from . import ranks
 from .acceptance.cells import STEPS, Cell, train, trained_alone
@@ -36,7 +36,7 @@ class WithoutAutocast(NetworkScaling):
 def test_scaled_training_is_the_unscaled_one(tiny_gan, random_images, fit, monkeypatch, name, accumulate):
     """The scale doubles after every step of a network: unscaled by another network's, gradients would be off by 2."""
     monkeypatch.setattr(base, "refuse_trainer", lambda *_: None)
-    optimizers = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=0.05))
+    optimizers = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), OptimizerConfig("SGD", lr=0.05))
     settings = {"accumulate_gradients": accumulate, "clip_gradients": 0.1, **optimizers}
     plain, scaled = (tiny_gan(name, **settings) for _ in range(2))
     fit(plain, random_images(batch_size=4), max_steps=3)

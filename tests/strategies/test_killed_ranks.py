@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lit_gans.checkpoints.locate import newest_good
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 from tests.killed_runs import ADAM, assert_same, kill_process, results, train
 
 from . import ranks
@@ -15,7 +15,7 @@ from .test_checkpoints import STRATEGIES
 
 NAMES = [*STRATEGIES]
 OPTIMIZERS = {
-    "sgd": partial(Optimizer, "SGD", lr=0.02, momentum=0.9),
+    "sgd": partial(OptimizerConfig, "SGD", lr=0.02, momentum=0.9),
     # without this `eps`, Adam divides rounding by rounding where gradients are as small as that
     "adam": partial(ADAM, eps=1e-2),
 }

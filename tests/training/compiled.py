@@ -7,11 +7,11 @@ import torch
 from lightning.pytorch.callbacks import LambdaCallback
 from torch import nn
 
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 from tests.tiny import fit, random_images, tiny_gan
 
 STEPS = 3
-PLAIN = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=0.05))
+PLAIN = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), OptimizerConfig("SGD", lr=0.05))
 # a GAN, settings, and the compiled passes of an iteration: of the generator, of the discriminator in both turns
 CASES = {
     "r1": ("gan", {"r1_gamma": 1.0}, 1 + 2 + 1),

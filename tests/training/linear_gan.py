@@ -7,9 +7,9 @@ from torch.nn import functional
 from lit_gans.common.noise import Noise
 from lit_gans.training.losses import Scored
 from lit_gans.training.module import AdversarialModule
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 
-PLAIN = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=0.1))
+PLAIN = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), OptimizerConfig("SGD", lr=0.1))
 
 
 class LinearGAN(AdversarialModule):

@@ -9,7 +9,7 @@ from lit_gans.common.noise import Noise
 from lit_gans.training.ada_operations import NUM_NUMBERS, transformed
 from lit_gans.training.augmentation import Adaptive, Augmentations, Scheduled
 from lit_gans.training.diffaugment import augmented
-from lit_gans.training.schedules import Cosine, Linear, Progress
+from lit_gans.training.schedules import CosineSchedule, LinearSchedule, Progress
 from lit_gans.training.step import TrainingStep
 from tests.training.linear_gan import PLAIN, LinearGAN, descend, linear_gan
 
@@ -26,7 +26,7 @@ class Relativistic(LinearGAN):
 
 def test_a_training_is_that_of_a_plain_loop_that_augments_all_images_in_every_turn(random_images, fit):
     """With augmentations that are always applied, and behind them one with a scheduled probability."""
-    names, schedule = ("color", "translation", "cutout"), Cosine(0.7, 0.0, over=100, unit="images")
+    names, schedule = ("color", "translation", "cutout"), CosineSchedule(0.7, 0.0, over=100, unit="images")
     settings = {"diffaugment": names, "augmentation": Scheduled(schedule), **PLAIN}
     trained, plain = (Relativistic(image_size=16, channels=1, latent_dim=6, **settings) for _ in range(2))
     data = random_images(batch_size=8)
@@ -129,7 +129,7 @@ def test_penalties_are_differentiated_through_the_augmentation(random_images, fi
 
 def test_refusals(tiny_gan, random_images, fit):
     with pytest.raises(RefusedInput, match=r"strength=.* must lie in \[0, 1\]"):
-        Scheduled(Linear(0.0, 1.5))
+        Scheduled(LinearSchedule(0.0, 1.5))
     with pytest.raises(RefusedInput, match=r"target=1\.0"):
         Adaptive(target=1.0)
     for settings in ({"augmentation": Scheduled()}, {"diffaugment": ("cutout",)}):

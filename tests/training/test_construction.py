@@ -7,7 +7,7 @@ from torch import nn
 
 from lit_gans import RefusedInput
 from lit_gans.training.module import AdversarialModule
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 from lit_gans.training.resuming import changed_settings
 from tests.training.linear_gan import PLAIN, LinearGAN
 
@@ -55,13 +55,13 @@ def test_numbers_of_any_kind_become_those_that_are_annotated(tiny_gan):
     found = {name: module.hparams[name] for name in expected}
     assert repr(found) == repr(expected), "what a checkpoint has"
     assert (module.r1_gamma, module.clip_gradients_to, module.image_size) == (1.0, 2.0, (16, 32))
-    assert module.generator_optimizer == Optimizer("SGD", lr=1.0)
+    assert module.generator_optimizer == OptimizerConfig("SGD", lr=1.0)
     assert module.rebuilt().hparams == module.hparams
 
 
 def test_whole_numbers_and_floats_are_the_same_settings(tiny_gan):
-    whole = tiny_gan(r1_gamma=1, discriminator_optimizer=Optimizer("Adam", betas=(0, 0.99)))
-    floats = tiny_gan(r1_gamma=1.0, discriminator_optimizer=Optimizer("Adam", betas=(0.0, 0.99)))
+    whole = tiny_gan(r1_gamma=1, discriminator_optimizer=OptimizerConfig("Adam", betas=(0, 0.99)))
+    floats = tiny_gan(r1_gamma=1.0, discriminator_optimizer=OptimizerConfig("Adam", betas=(0.0, 0.99)))
     saved = {"hyper_parameters": dict(floats.hparams) | {"r1_gamma": 1}}  # as older versions saved it
     assert changed_settings(whole, saved) == ""
     assert whole.hparams == floats.hparams

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from lit_gans.callbacks import EMA, Checkpoint, Samples
+from lit_gans.callbacks import EMA, RunCheckpoint, Samples
 from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.config.registry import gans
 from lit_gans.models import wgan_gp
@@ -103,7 +103,7 @@ def sentence(what, network):
 def refused_without_a_trace(fit, module, data, folder, expected):
     """Trains with a save, a grid and a measurement in every iteration, and looks for numbers that are not finite."""
     mean = Mean()
-    callbacks = [EMA(0.5), mean, Samples(every_n_steps=1, num=4), Checkpoint(every_n_train_steps=1)]
+    callbacks = [EMA(0.5), mean, Samples(every_n_steps=1, num=4), RunCheckpoint(every_n_train_steps=1)]
     with pytest.raises(FloatingPointError, match=re.escape(expected)):
         fit(module, data, 9, callbacks=callbacks, enable_checkpointing=True)
     assert module.trainer.global_step == BROKEN

@@ -7,17 +7,17 @@ import torch
 
 from lit_gans.checkpoints.format import from_plain, to_plain
 from lit_gans.common.errors import RefusedInput
-from lit_gans.training.optim import Optimizer, optimizer_names
+from lit_gans.training.optim import OptimizerConfig, optimizer_names
 from lit_gans.training.optim import _defaults as optimizer_defaults
-from lit_gans.training.schedules import Cosine, Linear
+from lit_gans.training.schedules import CosineSchedule, LinearSchedule
 
 SETTINGS = [
-    Optimizer("Adam", lr=1e-3, betas=(0.1, 0.2), eps=1e-6, weight_decay=0.3),
-    Optimizer("AdamW", lr=1e-3, amsgrad=True, schedule=Linear()),
-    Optimizer("RMSprop", lr=1e-3, alpha=0.5, centered=True),
-    Optimizer("SGD", lr=1e-3, momentum=0.7, nesterov=True),
-    Optimizer("NAdam", lr=1e-3, momentum_decay=0.1),
-    Optimizer("Adagrad", lr=1e-3, initial_accumulator_value=0.1),
+    OptimizerConfig("Adam", lr=1e-3, betas=(0.1, 0.2), eps=1e-6, weight_decay=0.3),
+    OptimizerConfig("AdamW", lr=1e-3, amsgrad=True, schedule=LinearSchedule()),
+    OptimizerConfig("RMSprop", lr=1e-3, alpha=0.5, centered=True),
+    OptimizerConfig("SGD", lr=1e-3, momentum=0.7, nesterov=True),
+    OptimizerConfig("NAdam", lr=1e-3, momentum_decay=0.1),
+    OptimizerConfig("Adagrad", lr=1e-3, initial_accumulator_value=0.1),
 ]
 
 
@@ -42,9 +42,9 @@ def test_a_value_that_modules_share_cannot_change(settings):
         optimizer_defaults(settings.name)["lr"] = 1.0
     settings.init_args["lr"] = 1.0
     assert repr(settings) == before
-    for again in (copy.copy(settings), copy.deepcopy(settings), Optimizer(**settings.init_args)):
+    for again in (copy.copy(settings), copy.deepcopy(settings), OptimizerConfig(**settings.init_args)):
         assert (again, hash(again)) == (settings, hash(settings))
-    assert Optimizer(**settings.init_args | {"lr": 0.5}).options["lr"] == 0.5
+    assert OptimizerConfig(**settings.init_args | {"lr": 0.5}).options["lr"] == 0.5
     assert len({*SETTINGS, *copy.deepcopy(SETTINGS)}) == len(SETTINGS)
 
 
@@ -62,7 +62,7 @@ def test_a_module_cannot_change_the_default_of_the_next_one(tiny_gan):
         ({"learning_rate": 0.1}, "learning_rate: Adam has no such argument"),
         ({"lr": 0.0}, "lr=0.0 must be greater than 0"),
         ({"lr": float("nan")}, "lr=nan must be"),
-        ({"betas": (0.5, Cosine(0.9, 1.0))}, "Invalid beta"),
+        ({"betas": (0.5, CosineSchedule(0.9, 1.0))}, "Invalid beta"),
         ({"betas": (0.5,)}, "of the same type as torch's default"),
         ({"betas": (0.5, True)}, "betas=True must be a number"),
         ({"lr": True}, "lr=True must be a number"),
@@ -74,11 +74,11 @@ def test_a_module_cannot_change_the_default_of_the_next_one(tiny_gan):
 )
 def test_refusals(arguments, sentence):
     with pytest.raises(RefusedInput, match=sentence):
-        Optimizer(**arguments)
+        OptimizerConfig(**arguments)
 
 
 @pytest.mark.parametrize(
-    "settings", [*SETTINGS, *map(Optimizer, optimizer_names())], ids=lambda settings: settings.name
+    "settings", [*SETTINGS, *map(OptimizerConfig, optimizer_names())], ids=lambda settings: settings.name
 )
 @pytest.mark.parametrize("fused", [False, True])
 def test_every_value_reaches_torch_and_a_fused_step_is_the_same(settings, fused):
@@ -97,7 +97,7 @@ def test_every_value_reaches_torch_and_a_fused_step_is_the_same(settings, fused)
 
 @pytest.mark.parametrize("name", optimizer_names())
 def test_whole_numbers_text_and_scalars_of_numpy_are_floats_of_every_optimizer(name):
-    defaults = Optimizer(name).options
+    defaults = OptimizerConfig(name).options
     for convert in (lambda number: int(number) if number == int(number) else number, str, np.float64, torch.tensor):
         given = {}
         for key, value in defaults.items():
@@ -105,7 +105,7 @@ def test_whole_numbers_text_and_scalars_of_numpy_are_floats_of_every_optimizer(n
                 given[key] = [convert(number) for number in value]
             elif isinstance(value, float):
                 given[key] = convert(value)
-        found = Optimizer(name, **given).options
+        found = OptimizerConfig(name, **given).options
         # a tensor is a float32
         numbers, expected = (torch.tensor(list(flat_numbers(each)), dtype=torch.float64) for each in (found, defaults))
         torch.testing.assert_close(numbers, expected, rtol=1e-6, atol=0)
@@ -118,35 +118,38 @@ def flat_numbers(options):
             yield from (number for number in (value if isinstance(value, tuple) else (value,)) if number is not None)
 
 
-@pytest.mark.parametrize("betas", [(0, 0.99), [0, 0], (0, Linear(0, 0.5)), np.array([0, 0.99])], ids=str)
+@pytest.mark.parametrize("betas", [(0, 0.99), [0, 0], (0, LinearSchedule(0, 0.5)), np.array([0, 0.99])], ids=str)
 def test_whole_numbers_as_betas_take_the_step_of_floats(betas):
     one, other = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
-    settings = Optimizer("Adam", lr=1, betas=betas)
-    first = [each.start if isinstance(each, Linear) else float(each) for each in betas]
+    settings = OptimizerConfig("Adam", lr=1, betas=betas)
+    first = [each.start if isinstance(each, LinearSchedule) else float(each) for each in betas]
     for weight, optimizer in ((one, settings.build([one])), (other, torch.optim.Adam([other], lr=1.0, betas=first))):
         weight.grad = torch.tensor([1.0, -2.0, 0.5])
         optimizer.step()
     assert torch.equal(one, other)
 
 
-SGD = Optimizer("SGD", lr=0.1, momentum=0.5, schedule=Linear(1, 0))
+SGD = OptimizerConfig("SGD", lr=0.1, momentum=0.5, schedule=LinearSchedule(1, 0))
 
 
 @pytest.mark.parametrize(
     "plain",
     [
-        {"name": "SGD", "lr": "1e-1", "momentum": 0.5, "schedule": Linear()},
-        {"name": "torch.optim.SGD", "lr": 0.1, "momentum": 0.5, "schedule": to_plain(Linear())},
-        {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1, "momentum": 0.5, "schedule": to_plain(Linear())}},
+        {"name": "SGD", "lr": "1e-1", "momentum": 0.5, "schedule": LinearSchedule()},
+        {"name": "torch.optim.SGD", "lr": 0.1, "momentum": 0.5, "schedule": to_plain(LinearSchedule())},
+        {
+            "class_path": "torch.optim.SGD",
+            "init_args": {"lr": 0.1, "momentum": 0.5, "schedule": to_plain(LinearSchedule())},
+        },
         to_plain(SGD),
     ],
 )
 def test_a_mapping_describes_an_optimizer(plain):
-    assert Optimizer.from_plain(plain) == SGD
+    assert OptimizerConfig.from_plain(plain) == SGD
 
 
 def test_a_name_describes_an_optimizer():
-    assert Optimizer.from_plain("SGD") == Optimizer.from_plain("torch.optim.SGD") == Optimizer("SGD")
+    assert OptimizerConfig.from_plain("SGD") == OptimizerConfig.from_plain("torch.optim.SGD") == OptimizerConfig("SGD")
 
 
 def test_contiguous_moments_of_channels_last_weights_stay_with_their_weights(tiny_gan, random_images, fit, tmp_path):

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import OptimizerConfig
 from lit_gans.training.penalties import gradient_penalty, r1_penalty, zero_centered_penalty
 from tests.gans import GANS
 from tests.training.linear_gan import PLAIN, LinearGAN, linear_gan
@@ -105,7 +105,7 @@ def test_a_penalty_updates_no_running_statistics(penalty):
 @pytest.mark.parametrize("name", GANS)
 def test_buffers_are_those_of_a_training_without_r1_and_r2(tiny_gan, random_images, fit, name):
     translates = {"norm": "batch"} if name in ("pix2pix", "cyclegan", "autoencoder_kl") else {}
-    sgd = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=1e-4))
+    sgd = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), OptimizerConfig("SGD", lr=1e-4))
     buffers = []
     for gamma in (0.0, 1e-30):  # too small to change a weight
         settings = {"r1_gamma": gamma, "r2_gamma": gamma, "share_scores": False, "n_critic": 1}

@@ -7,22 +7,29 @@ from torch import nn
 
 from lit_gans import build, compose, load
 from lit_gans.common.errors import RefusedInput
-from lit_gans.training.optim import Optimizer
-from lit_gans.training.schedules import Constant, ConstantThenLinear, Cosine, Linear, Progress, is_zero
+from lit_gans.training.optim import OptimizerConfig
+from lit_gans.training.schedules import (
+    ConstantSchedule,
+    ConstantThenLinearSchedule,
+    CosineSchedule,
+    LinearSchedule,
+    Progress,
+    is_zero,
+)
 
-COSINE = Cosine(0.05, 0.005, over=1000, unit="images")
+COSINE = CosineSchedule(0.05, 0.005, over=1000, unit="images")
 
 
 def test_schedules_at_known_iterations():
     def values(schedule, *iterations):
         return [schedule.at(Progress(iteration, total=10)) for iteration in iterations]
 
-    assert values(Constant(), 0, 5, 10) == [1, 1, 1]
-    assert values(Linear(), 0, 5, 10, 11) == [1, 0.5, 0, 0]
-    assert values(Linear(2.0, 10.0, over=4), *range(6)) == [2, 4, 6, 8, 10, 10]
-    assert values(Cosine(), 0, 5, 10) == pytest.approx([1, 0.5, 0])
-    assert not is_zero(Linear(0.0, 1.0))
-    assert values(ConstantThenLinear(0.5), 0, 4, 5, 8, 10) == [1, 1, 1, pytest.approx(0.4), 0]
+    assert values(ConstantSchedule(), 0, 5, 10) == [1, 1, 1]
+    assert values(LinearSchedule(), 0, 5, 10, 11) == [1, 0.5, 0, 0]
+    assert values(LinearSchedule(2.0, 10.0, over=4), *range(6)) == [2, 4, 6, 8, 10, 10]
+    assert values(CosineSchedule(), 0, 5, 10) == pytest.approx([1, 0.5, 0])
+    assert not is_zero(LinearSchedule(0.0, 1.0))
+    assert values(ConstantThenLinearSchedule(0.5), 0, 4, 5, 8, 10) == [1, 1, 1, pytest.approx(0.4), 0]
 
 
 def test_cosine_at_known_points():
@@ -31,9 +38,9 @@ def test_cosine_at_known_points():
     assert found == pytest.approx([0.05, quarter, 0.0275, 0.005, 0.005], rel=1e-12)
 
 
-@pytest.mark.parametrize("schedule", [Linear(), ConstantThenLinear()])
+@pytest.mark.parametrize("schedule", [LinearSchedule(), ConstantThenLinearSchedule()])
 def test_a_training_without_an_end_is_refused_where_the_rate_depends_on_it(tiny_gan, random_images, fit, schedule):
-    module = tiny_gan(generator_optimizer=Optimizer("Adam", lr=1e-3, schedule=schedule))
+    module = tiny_gan(generator_optimizer=OptimizerConfig("Adam", lr=1e-3, schedule=schedule))
     with pytest.raises(RefusedInput, match=r"needs trainer\.max_steps"):
         fit(module, random_images(), max_steps=-1)
 
@@ -41,9 +48,9 @@ def test_a_training_without_an_end_is_refused_where_the_rate_depends_on_it(tiny_
 @pytest.mark.parametrize(
     ("cls", "settings", "sentence"),
     [
-        (Linear, {"over": -1}, "over=-1"),
-        (Cosine, {"unit": "images"}, "over=NUMBER"),
-        (ConstantThenLinear, {"constant_share": 1.0}, r"must lie in \[0, 1\)"),
+        (LinearSchedule, {"over": -1}, "over=-1"),
+        (CosineSchedule, {"unit": "images"}, "over=NUMBER"),
+        (ConstantThenLinearSchedule, {"constant_share": 1.0}, r"must lie in \[0, 1\)"),
     ],
 )
 def test_refusals(cls, settings, sentence):
@@ -53,12 +60,14 @@ def test_refusals(cls, settings, sentence):
 
 def test_a_weight_out_of_range_at_any_end_is_refused(tiny_gan):
     with pytest.raises(RefusedInput, match=r"r1_gamma=-1\.0"):
-        tiny_gan(r1_gamma=Linear(1.0, -1.0))
+        tiny_gan(r1_gamma=LinearSchedule(1.0, -1.0))
 
 
 def test_rates_and_betas_follow_images_of_all_steps(tiny_gan, random_images, fit):
-    schedule = Cosine(1.0, 0.25, over=48, unit="images")
-    optimizer = Optimizer("Adam", lr=1e-3, betas=(0.0, Cosine(0.9, 0.99, over=48, unit="images")), schedule=schedule)
+    schedule = CosineSchedule(1.0, 0.25, over=48, unit="images")
+    optimizer = OptimizerConfig(
+        "Adam", lr=1e-3, betas=(0.0, CosineSchedule(0.9, 0.99, over=48, unit="images")), schedule=schedule
+    )
     module, found = tiny_gan(n_critic=2, generator_optimizer=optimizer, discriminator_optimizer=optimizer), []
     module.on_before_optimizer_step = lambda stepped: found.append(
         (module.progress.images, stepped.param_groups[0]["lr"], stepped.param_groups[0]["betas"])
@@ -72,8 +81,8 @@ def test_rates_and_betas_follow_images_of_all_steps(tiny_gan, random_images, fit
 
 
 def test_the_number_of_images_survives_a_resume(tiny_gan, random_images, fit, tmp_path):
-    schedule = Cosine(0.9, 0.99, over=100, unit="images")
-    optimizer = Optimizer("Adam", lr=1e-3, betas=(0.5, schedule), schedule=schedule)
+    schedule = CosineSchedule(0.9, 0.99, over=100, unit="images")
+    optimizer = OptimizerConfig("Adam", lr=1e-3, betas=(0.5, schedule), schedule=schedule)
     through, first, second = (tiny_gan("gan", r1_gamma=schedule, generator_optimizer=optimizer) for _ in range(3))
     found = {module: [] for module in (through, first, second)}
     for module, steps in found.items():
@@ -89,7 +98,7 @@ def test_the_number_of_images_survives_a_resume(tiny_gan, random_images, fit, tm
 
 
 def test_from_the_command_line_and_back_from_a_checkpoint(tmp_path):
-    spelled = "{_target_: lit_gans.Cosine, start: 0.05, end: 0.005, over: 1000, unit: images}"
+    spelled = "{_target_: lit_gans.CosineSchedule, start: 0.05, end: 0.005, over: 1000, unit: images}"
     overrides = ["model=dcgan", "data=digits", f"model.r1_gamma={spelled}", "trainer.max_steps=1", "metrics=none"]
     overrides += [f"model.discriminator_optimizer.betas=[0.0,{spelled}]", "logger=none", "callbacks=none"]
     overrides += ["model.generator_width=4", "model.discriminator_width=4", "data.batch_size=4", "data.image_size=16"]

@@ -8,8 +8,8 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
 from lit_gans.data.loader import StepSampler
 from lit_gans.training.backend import Backend
-from lit_gans.training.optim import Optimizer
-from lit_gans.training.schedules import Linear
+from lit_gans.training.optim import OptimizerConfig
+from lit_gans.training.schedules import LinearSchedule
 from lit_gans.training.step import TrainingStep
 from lit_gans.training.trainer_backend import TrainerBackend
 from tests.gans import GANS
@@ -75,7 +75,7 @@ def test_equals_a_plain_loop(tiny_gan, random_images, fit, n_critic, make):
 @pytest.mark.parametrize("name", GANS)
 def test_plain_torch_trains_the_weights_of_a_trainer(tiny_gan, random_images, fit, name):
     """To the last bit, with everything that a backend does: two steps, microbatches, clipping and a schedule."""
-    optimizer = Optimizer("Adam", lr=1e-3, betas=(0.5, 0.9), schedule=Linear())
+    optimizer = OptimizerConfig("Adam", lr=1e-3, betas=(0.5, 0.9), schedule=LinearSchedule())
     optimizers = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), optimizer)
     settings = {"n_critic": 2, "accumulate_gradients": 2, "clip_gradients": 0.05, "r1_gamma": 0.5, **optimizers}
     lightning, plain = (tiny_gan(name, **settings) for _ in range(2))

@@ -7,8 +7,8 @@ from torch import nn
 
 from lit_gans.common.noise import Noise
 from lit_gans.training.augmentation import Scheduled
-from lit_gans.training.optim import Optimizer
-from lit_gans.training.schedules import Linear
+from lit_gans.training.optim import OptimizerConfig
+from lit_gans.training.schedules import LinearSchedule
 from tests.training.linear_gan import descend, linear_gan
 
 ACCUMULATED = {
@@ -17,7 +17,7 @@ ACCUMULATED = {
         "n_critic": 2,
         "r1_gamma": 0.7,
         "clip_gradients": 0.05,
-        "generator_optimizer": Optimizer("SGD", lr=0.1, schedule=Linear()),
+        "generator_optimizer": OptimizerConfig("SGD", lr=0.1, schedule=LinearSchedule()),
     },
     "augmentations": {"diffaugment": ("color", "translation", "cutout"), "augmentation": Scheduled(0.5)},
 }
@@ -85,7 +85,10 @@ def test_r1_enters_the_training_in_its_iterations_with_its_weight(random_images,
     ],
 )
 def test_each_network_follows_its_own_schedule_over_generator_iterations(random_images, fit, network, rates):
-    module, found = linear_gan(n_critic=2, **{f"{network}_optimizer": Optimizer("SGD", lr=1.0, schedule=Linear())}), []
+    module, found = (
+        linear_gan(n_critic=2, **{f"{network}_optimizer": OptimizerConfig("SGD", lr=1.0, schedule=LinearSchedule())}),
+        [],
+    )
     module.on_before_optimizer_step = lambda optimizer: found.append(optimizer.param_groups[0]["lr"])
     fit(module, random_images(batch_size=4), max_steps=4)
     assert found == pytest.approx(rates)

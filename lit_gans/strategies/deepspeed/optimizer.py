@@ -23,11 +23,11 @@ from lit_gans.common._compat.deepspeed import (
     zero3_shard,
 )
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies.gradients import AVERAGED, NONE, Gradients, State
+from lit_gans.strategies.gradients import AVERAGED, NONE, Gradients, GradientState
 from lit_gans.strategies.module_networks import parameters_of
 
 # state from a step until zero_grad(): torch would still hold the gradients, but a DeepSpeed engine does not
-_USED = State("none")
+_USED = GradientState("none")
 _ZERO_GRAD = "Call zero_grad() of the optimizer after each step, or before the backward pass."
 
 
