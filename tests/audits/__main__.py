@@ -26,7 +26,11 @@ def launch(name: str, checkouts: str, out: str, processes: int, repaired: bool =
     check = ["-m", "lit_gans.check", "--patience", "60"] if processes > 1 else []
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
     variables = {"AUDIT_CHECKOUTS": checkouts, "AUDIT_OUT": out, "AUDIT_REPAIRED": "1" if repaired else ""}
-    variables |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(FOLDER.parents[1]), "CUDA_VISIBLE_DEVICES": ""}
+    variables |= {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": f"{FOLDER.parents[1]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
     ran = subprocess.run(
         [*command, *check, str(FOLDER / f"{name}.py")],
         env=os.environ | variables,

@@ -22,6 +22,7 @@ from torch.distributed.nn.functional import all_reduce
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
+from torch.utils.data import RandomSampler
 
 RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 REPAIRED = bool(os.environ.get("AUDIT_REPAIRED"))
@@ -229,6 +230,11 @@ def _keep(networks: tuple[str, ...]) -> None:
 
     register_optimizer_step_pre_hook(first)
     register_optimizer_step_post_hook(last)
+
+
+def in_order() -> None:
+    """Lets samplers keep the order of rows, since accelerate draws another order for each number of processes."""
+    RandomSampler.__iter__ = lambda self: iter(range(len(self.data_source)))  # type: ignore[method-assign]
 
 
 def images(size: int = 32, number: int = 96) -> Path:

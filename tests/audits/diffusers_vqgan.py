@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 
 from torch import nn
 
-from tests.audits.common import LOCAL_BATCH, REPAIRED, checkout, cpu, images, run
+from tests.audits.common import LOCAL_BATCH, REPAIRED, checkout, cpu, images, in_order, run
 
 FOLDER = checkout("diffusers") / "examples/vqgan"
 sys.path.insert(0, str(FOLDER))
@@ -72,7 +72,8 @@ if __name__ == "__main__":
         (f"{prepared} = accelerator.prepare", f"train_dataloader, {prepared} = accelerator.prepare"),
         (f"        {prepared}\n", f"        train_dataloader, {prepared}\n"),
     )
-    with cpu("autoencoder", "discriminator", interleaved=False, exact=False):
+    with cpu("autoencoder", "discriminator", interleaved=False):
+        in_order()
         import timm
         import torch.utils.tensorboard
         from accelerate import Accelerator
