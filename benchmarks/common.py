@@ -16,7 +16,7 @@ from lightning.pytorch import Trainer
 from rich.console import Console
 from rich.table import Table
 
-from lit_gans.cli.bench import machine
+from lit_gans.cli.commands.bench import machine
 
 MEBIBYTE = 2**20
 T = TypeVar("T")

@@ -19,6 +19,7 @@ from benchmarks.loops import BareLoop, Loop, MimicryLoop, TutorialLoop
 from lit_gans.common._compat.torch import TorchDispatchMode
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.operations import count_operations
 from lit_gans.config.build import build
 from lit_gans.config.hydra_app import compose
 from lit_gans.training.module import AdversarialModule
@@ -58,7 +59,8 @@ def step(
     `lit_gans` is the training of `lit-gans train` with its default callbacks, `metrics.csv` and no metrics. `tutorial`
     is the usual tutorials' loop in torch's defaults, float32 and uncompiled; `bare` does the work of our own step and
     of the average without Lightning; both have the same images, latents and initial weights. `mimicry` is
-    torch-mimicry's own step. Ratios and differences are taken within an iteration. Prints medians and quartiles.
+    torch-mimicry's own step. Ratios and differences are taken within an iteration. Prints medians and
+    quartiles, and the number of operations in a step, without views.
 
     Args:
         gans: names of the GANs: `dcgan`, `sngan`, `wgan_gp`, `d2gan`.
@@ -147,10 +149,10 @@ def _measure(gan: str, sizes: dict[str, Any], settings: dict[str, Any], device: 
     bare_module = make()
     shape = (bare_module.n_critic, bare_module.channels, bare_module.image_size, bare_module.image_size)
     few = torch.zeros(_FLOP_BATCH * shape[0], *shape[1:])
-    flops = {
-        name: count_flops(lambda loop=loop: loop.step(few)) / _FLOP_BATCH
-        for name, loop in loops(torch.device("cpu")).items()
-    }
+    flops, operations = {}, {}
+    for name, loop in loops(torch.device("cpu")).items():
+        flops[name] = count_flops(lambda loop=loop: loop.step(few)) / _FLOP_BATCH
+        operations[name] = count_operations(lambda loop=loop: loop.step(few))  # the optimizers have their state
     generator = torch.Generator().manual_seed(settings["seed"])
     shape = (sizes["batch_size"] * shape[0], *shape[1:])
     batches = [torch.rand(shape, generator=generator).mul(2).sub(1).to(device) for _ in range(_NUM_BATCHES)]
@@ -169,7 +171,8 @@ def _measure(gan: str, sizes: dict[str, Any], settings: dict[str, Any], device: 
         raise RefusedInput(f"{gan}: the training was stopped after {rounds} steps, before any was timed.")
     seconds = {name: times[timed] for name, times in race.seconds.items()}
     processor = {name: times[timed] for name, times in race.processor_seconds.items()}
-    flops |= {"lit_gans": flops["bare"]} if "bare" in flops else {}
+    for counts in (flops, operations):
+        counts |= {"lit_gans": counts["bare"]} if "bare" in counts else {}
     tolerance = _TOLERANCE[settings["precision"], device.type]
     return {
         "steps": timed.stop - timed.start,
@@ -179,6 +182,7 @@ def _measure(gan: str, sizes: dict[str, Any], settings: dict[str, Any], device: 
                 "processor_seconds": spread(processor[name]),
                 "images_per_second": len(batches[0]) / spread(seconds[name])["median"],
                 "flops_per_step": flops.get(name, 0) * sizes["batch_size"],
+                "operations_per_step": operations.get(name, 0),
                 "peak_step_memory": race.memory.get(name),
                 **{f"speedup_over_{other}": ratios(seconds[other], seconds[name]) for other in by_hand},
                 **(_beside_bare(seconds, processor, name) if bare else {}),
@@ -318,6 +322,7 @@ def _rows(found: dict[str, Any], rate: float) -> list[dict[str, str]]:
         if loop["flops_per_step"]:
             row["GFLOP"] = f"{loop['flops_per_step'] / 1e9:.3g}"
             row["% of product"] = f"{100 * loop['flops_per_step'] / typical / rate:.0f}"
+            row["operations"] = f"{loop['operations_per_step']:,}"
         if loop["peak_step_memory"] is not None:
             row["MiB"] = f"{loop['peak_step_memory'] / MEBIBYTE:.0f}"
         rows.append(row)

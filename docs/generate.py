@@ -32,7 +32,7 @@ _SITE = "https://github.com/lit-gans/lit_gans/blob/main"
 def on_files(files: Files, config: Any) -> Files:
     """Adds the generated pages, with the file that an edit of each begins with."""
     pages = {
-        "reference/cli.md": (cli_reference(), "lit_gans/cli"),
+        "reference/cli.md": (cli_reference(), "lit_gans/cli/commands"),
         "reference/configuration.md": (configuration_reference(), "lit_gans"),
         "contributing.md": (contributing(), "CONTRIBUTING.md"),
     }
@@ -169,19 +169,19 @@ def _default(value: Any) -> str:
 
 def cli_reference() -> str:
     """Returns the page of the command line: a table of the commands, and the help of each."""
-    from lit_gans.cli.commands import commands
+    from lit_gans.cli.command import described, names
     from lit_gans.cli.help import command_help, train_help
     from lit_gans.cli.main import overview
 
     with mock.patch.dict(os.environ, COLUMNS="60"):  # a phone's
-        texts = {name: command_help(name) for name in commands() if name not in ("train", "fit")}
+        texts = {name: command_help(name) for name in names() if name not in ("train", "fit")}
         texts |= {"train": train_help([]), "fit": "The Lightning CLI on the same classes: lit-gans fit --help"}
     lines = ["# Command line", "", "| command | what it does |", "|---|---|"]
-    for command in commands().values():
+    for command in map(described, names()):
         usage = command.usage.replace("|", r"\|")
         lines.append(f"| `{usage}` | {command.summary} |")
     lines += ["", *overview().split("\n\n")[-1].splitlines(), ""]
-    for name in commands():
+    for name in names():
         lines += [f"## lit-gans {name}", "", "```text", texts[name], "```", ""]
     return "\n".join(lines)
 

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from lit_gans.models.r3gan import R3GAN
     from lit_gans.models.sngan import SNGAN
     from lit_gans.models.wgan_gp import WGANGP
+    from lit_gans.training.adaptive_weight import record_layer
+    from lit_gans.training.adversary import Adversary
     from lit_gans.training.augmentation import Adaptive, Scheduled
-    from lit_gans.training.losses import Scored
+    from lit_gans.training.losses import Scored, WithFeatures
     from lit_gans.training.module import AdversarialModule
     from lit_gans.training.schedules import CosineSchedule, LinearSchedule
 
@@ -40,15 +42,18 @@ __version__ = "0.1.0"
 _PLACES = {
     "Adaptive": "lit_gans.training.augmentation",
     "AdversarialModule": "lit_gans.training.module",
+    "Adversary": "lit_gans.training.adversary",
     "CosineSchedule": "lit_gans.training.schedules",
     "Digits": "lit_gans.data.sources.digits",
     "LinearSchedule": "lit_gans.training.schedules",
     "RefusedInput": "lit_gans.common.errors",
     "Scheduled": "lit_gans.training.augmentation",
     "Scored": "lit_gans.training.losses",
+    "WithFeatures": "lit_gans.training.losses",
     "build": "lit_gans.config.build",
     "compose": "lit_gans.config.hydra_app",
     "load": "lit_gans.config.load",
+    "record_layer": "lit_gans.training.adaptive_weight",
 }
 
 __all__ = [
@@ -61,6 +66,7 @@ __all__ = [
     "WGANGP",
     "Adaptive",
     "AdversarialModule",
+    "Adversary",
     "AutoencoderKL",
     "CosineSchedule",
     "CycleGAN",
@@ -72,9 +78,11 @@ __all__ = [
     "RefusedInput",
     "Scheduled",
     "Scored",
+    "WithFeatures",
     "build",
     "compose",
     "load",
+    "record_layer",
 ]
 
 

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from lit_gans.callbacks import RunCheckpoint
+from lit_gans.callbacks.kept_checkpoints import RecentCheckpoints
 from lit_gans.checkpoints.locate import newest_good
 from lit_gans.config.registry import gans
 from tests import killed_runs
@@ -81,7 +82,7 @@ def test_two_kills_in_one_training(tmp_path, uninterrupted):
 def test_a_kill_right_after_a_checkpoint_loses_no_row(tmp_path, uninterrupted, monkeypatch):
     """Lightning hands the row of the iteration to loggers only after that."""
     with monkeypatch.context() as patched:
-        patched.setattr(RunCheckpoint, "_keep_last", raise_killed)
+        patched.setattr(RecentCheckpoints, "update", raise_killed)
         with pytest.raises(Killed):
             train(tmp_path, "wgan_gp")
     assert newest_good(tmp_path)[1] == 2
@@ -93,7 +94,7 @@ def test_a_kill_before_a_checkpoint_was_kept_does_not_lose_it(tmp_path, monkeypa
     kept = {"checkpoint": RunCheckpoint(every_n_train_steps=2, keep_every_n_train_steps=2)}
     monkeypatch.setattr(killed_runs, "RunCheckpoint", lambda **_: kept["checkpoint"])
     with monkeypatch.context() as patched:
-        patched.setattr(RunCheckpoint, "_keep_last", raise_killed)
+        patched.setattr(RecentCheckpoints, "update", raise_killed)
         with pytest.raises(Killed):
             train(tmp_path, "dcgan")
     kept["checkpoint"] = RunCheckpoint(every_n_train_steps=2, keep_every_n_train_steps=2)

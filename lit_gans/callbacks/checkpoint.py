@@ -14,8 +14,11 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 
 from lit_gans.callbacks.csv_metrics import CSVMetrics
+from lit_gans.callbacks.kept_checkpoints import BestCheckpoints, RecentCheckpoints, numbered
 from lit_gans.callbacks.monitor import Monitor
-from lit_gans.callbacks.signals import Abandoned, StopSignals, requeue_job, requeue_signal
+from lit_gans.callbacks.rank_exchange import RankExchange
+from lit_gans.callbacks.signals import Abandoned, StopSignals
+from lit_gans.callbacks.slurm import requeue_job, requeue_signal
 from lit_gans.callbacks.throughput import paused
 from lit_gans.checkpoints.locate import FOLDER, verified_iteration
 from lit_gans.common._compat.lightning import row_of_iteration
@@ -25,7 +28,6 @@ from lit_gans.common.folder_lock import locked
 from lit_gans.training.callback import GenerativeCallback, callbacks_of, continues_run, is_last_iteration
 
 _WRITES = ("last", "step-*", "best", "best-*")  # patterns of the names of checkpoints
-_EXCHANGE_SECONDS = 1.0  # approximate training time between two exchanges of the ranks, in seconds
 
 Item = TypeVar("Item")
 
@@ -79,17 +81,14 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         refuse_not_positive(train_time_interval=train_time_interval)
         self.every_n_train_steps, self._monitor = every_n_train_steps, Monitor(monitor, mode)
         self.reads_logged = self._monitor.reads_logged
-        self.train_time_interval, self.save_top_k = train_time_interval, save_top_k
-        self.keep_last, self.keep_every_n_train_steps = keep_last, keep_every_n_train_steps
-        self._top: dict[int, float] = {}  # values of the best checkpoints by iteration, best first
+        self.train_time_interval = train_time_interval
+        self._best = BestCheckpoints(save_top_k)
+        self._recent = RecentCheckpoints(keep_last, keep_every_n_train_steps)
         self.untrained_value: float | None = None  # value of the monitored metric at iteration 0
         self._saved_at = 0.0  # time of the last save, from `monotonic`
         self._has_saved = False  # whether this process has saved a checkpoint
-        self._signals, self._lock = StopSignals(), ExitStack()
+        self._signals, self._exchange, self._lock = StopSignals(), RankExchange(), ExitStack()
         self._requeue_signal: int | None = None
-        self._exchange_at = 1  # iteration of the next exchange of the ranks
-        self._exchange_interval = 1  # number of iterations from the last exchange to the next one
-        self._exchanged_at = 0.0  # time of the last exchange, from `monotonic`
         self._measured_at = -1  # iteration of the last measurement of this process
         self._last_at = -1  # iteration of the last saved checkpoint, or -1 if a measurement came after it
         self.stopped_by_signal = False  # whether a signal stopped the training early; equal on all ranks
@@ -102,12 +101,12 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
     @property
     def best_step(self) -> int:
         """Iteration of the best checkpoint, or 0 if there is none."""
-        return next(iter(self._top), 0)
+        return self._best.step
 
     @property
     def best_value(self) -> float | None:
         """Value of the best checkpoint, or None if there is none."""
-        return self._top.get(self.best_step)
+        return self._best.value
 
     @property
     def received_signal(self) -> int | None:
@@ -135,10 +134,10 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         return self._monitor.state_key("RunCheckpoint")
 
     def state_dict(self) -> dict[str, Any]:
-        return {"top": self._top, "untrained_value": self.untrained_value}
+        return {"top": self._best.values, "untrained_value": self.untrained_value}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._top, self.untrained_value = dict(state_dict["top"]), state_dict["untrained_value"]
+        self._best.values, self.untrained_value = dict(state_dict["top"]), state_dict["untrained_value"]
 
     # ---- start of a training
 
@@ -149,7 +148,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
             self._measured_at, self._requeue_signal = -1, requeue_signal(trainer)
             self.stopped_by_signal = False
             if trainer.global_step == 0 and self._has_saved:  # this callback was used in a previous training
-                self._top, self.untrained_value, self._has_saved = {}, None, False
+                self._best.values, self.untrained_value, self._has_saved = {}, None, False
             requeues = () if self._requeue_signal is None else (self._requeue_signal,)
             self._signals.start(signal.SIGINT, signal.SIGTERM, *requeues, says=trainer.is_global_zero)
 
@@ -187,13 +186,13 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
             number = torch.tensor(self.received_signal or 0, device=trainer.strategy.root_device)
             self._signals.received = int(trainer.strategy.reduce(number, reduce_op="max")) or None
         if self.received_signal is not None:
-            self._exchange_at = trainer.global_step  # makes the ranks stop at the end of this iteration
+            self._exchange.make_due(trainer)  # makes the ranks stop at the end of this iteration
             raise Abandoned
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._signals.again()
-        self._saved_at = self._exchanged_at = monotonic()
-        self._exchange_at, self._exchange_interval = trainer.global_step + 1, 1
+        self._saved_at = monotonic()
+        self._exchange.start(trainer, self._saved_at)
         self._last_at = trainer.global_step
         refuse_other_run(trainer)
         self._monitor.start(trainer)
@@ -207,7 +206,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
             resumed, last = trainer.ckpt_path, self.folder(trainer) / "last.ckpt"
             # the process may have been killed after it saved last.ckpt and before it linked step-*.ckpt
             if resumed and Path(resumed).absolute() == last.absolute():
-                self._keep_last(trainer)
+                self._recent.update(self.folder(trainer), trainer.global_step)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._signals.end()
@@ -223,18 +222,20 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
     # ---- iterations
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        stops, is_save_due = self._agree_on_stop_and_save(trainer)
-        if stops:
+        now, step = monotonic(), trainer.global_step
+        is_time_over = self.train_time_interval is not None and now - self._saved_at >= self.train_time_interval
+        number, is_save_due = self._exchange.agree(trainer, now, self.received_signal, is_time_over)
+        if number is not None:
+            self._signals.received = number
             self.stopped_by_signal = not is_last_iteration(trainer)
             trainer.should_stop = True
         self._monitor.refuse_unlogged(trainer)
-        step = trainer.global_step
         # reading `trainer.callback_metrics` is slow, and measured values change only in a measurement
         value = self._monitor.new(trainer) if self.reads_logged or self._measured_at == step else None
         if value is not None:
             self._save_best(trainer, value)
         is_due = is_save_due or step % self.every_n_train_steps == 0
-        if is_due or self._is_permanent(step) or is_last_iteration(trainer):
+        if is_due or self._recent.is_permanent(step) or is_last_iteration(trainer):
             self._save_last(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -246,73 +247,26 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
             self._save_best(trainer, value)
         self._save_last(trainer)
 
-    def _agree_on_stop_and_save(self, trainer: Trainer) -> tuple[bool, bool]:
-        """Returns whether a signal stops the training, and whether `train_time_interval` has elapsed on rank 0.
-
-        Both values are equal on all ranks, so that all ranks stop and save at the same iteration. An exchange
-        synchronizes with the device. The ranks therefore exchange values only about once a second and at the last
-        iteration. At every exchange, they agree on the iteration of the next exchange.
-        """
-        now, step = monotonic(), trainer.global_step
-        is_save_due = self.train_time_interval is not None and now - self._saved_at >= self.train_time_interval
-        if trainer.world_size == 1:
-            return self.received_signal is not None, is_save_due
-        if step < self._exchange_at and not is_last_iteration(trainer):
-            return False, False
-        interval = int(self._exchange_interval * _EXCHANGE_SECONDS / max(now - self._exchanged_at, 1e-9))
-        # the interval at most doubles, because a few fast iterations predict the next ones poorly
-        interval = max(1, min(interval, 2 * self._exchange_interval))
-        # the maximum of the negative intervals is the smallest interval of any rank, negated
-        local = [self.received_signal or 0, int(is_save_due and trainer.is_global_zero), -interval]
-        values = trainer.strategy.reduce(torch.tensor(local, device=trainer.strategy.root_device), reduce_op="max")
-        number, is_save_due, negative = values.tolist()
-        self._exchanged_at, self._exchange_interval = now, -negative
-        self._exchange_at = step + self._exchange_interval
-        self._signals.received = number or None
-        return bool(number), bool(is_save_due)
-
-    def _is_permanent(self, step: int) -> bool:
-        return self.keep_every_n_train_steps is not None and step % self.keep_every_n_train_steps == 0
-
     # ---- saving
 
     def _save_best(self, trainer: Trainer, value: float) -> None:
         """Saves a checkpoint if its value is among the `save_top_k` best, and removes the displaced checkpoint."""
         folder, step = self.folder(trainer), trainer.global_step
-        values = self._top | {step: value}
-        ranked = sorted(values, key=lambda iteration: (self._monitor.rank(trainer, values[iteration]), iteration))
-        self._top = {iteration: values[iteration] for iteration in ranked[: self.save_top_k]}
-        path = numbered(folder, "best", step)
-        if step in self._top:
-            self._save(trainer, "best" if step == self.best_step else path.stem)
+        displaced = self._best.add(step, value, lambda value: self._monitor.rank(trainer, value))
+        is_best, path = step == self.best_step, numbered(folder, "best", step)
+        if step in self._best.values:
+            self._save(trainer, "best" if is_best else path.stem)
         if trainer.is_global_zero:
-            if step == self.best_step and self.save_top_k > 1:
+            if is_best and self._best.num > 1:
                 duplicate(folder / "best.ckpt", path)
-            for iteration in ranked[self.save_top_k :]:
+            for iteration in displaced:
                 remove(numbered(folder, "best", iteration))
 
     def _save_last(self, trainer: Trainer) -> None:
         self._save(trainer, "last")
         self._saved_at, self._last_at = monotonic(), trainer.global_step
         if trainer.is_global_zero:
-            self._keep_last(trainer)
-
-    def _keep_last(self, trainer: Trainer) -> None:
-        """Links `last.ckpt` to its numbered name, and removes numbered checkpoints that `keep_last` does not keep.
-
-        Both names are hard links to the same bytes. Which checkpoints are removed depends only on the names in the
-        folder, so a resumed run also removes checkpoints that a killed run left behind. Checkpoints of higher
-        iterations stay, since they belong to another training that started from a previous checkpoint.
-        """
-        folder, step = self.folder(trainer), trainer.global_step
-        if self.keep_last > 1 or self._is_permanent(step):
-            duplicate(folder / "last.ckpt", numbered(folder, "step", step))
-        names = (path.stem.removeprefix("step-") for path in folder.glob("step-*.ckpt"))
-        iterations = sorted(int(name) for name in names if name.isdecimal() and int(name) <= step)
-        newest = iterations[-self.keep_last :] if self.keep_last > 1 else []
-        for iteration in iterations:
-            if iteration not in newest and not self._is_permanent(iteration):
-                remove(numbered(folder, "step", iteration))
+            self._recent.update(self.folder(trainer), trainer.global_step)
 
     def _save(self, trainer: Trainer, name: str) -> None:
         folder = self.folder(trainer)
@@ -358,8 +312,3 @@ def refuse_other_run(trainer: Trainer) -> None:
             f" resume=auto of lit-gans train. To start a new run, choose another folder (trainer.default_root_dir), or"
             f" delete {folder}."
         )
-
-
-def numbered(folder: Path, kind: str, step: int) -> Path:
-    """Returns the path of an iteration's numbered checkpoint, such as `step-00000500.ckpt`."""
-    return folder / f"{kind}-{step:08d}.ckpt"

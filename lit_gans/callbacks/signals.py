@@ -1,25 +1,19 @@
-"""Handling of signals that stop a training on all ranks at the end of an iteration, and requeueing of SLURM jobs."""
+"""Handling of signals that stop a training on all ranks at the end of an iteration."""
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
-import subprocess
 import uuid
 from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from lightning.fabric.plugins.environments import SLURMEnvironment
 from lightning.pytorch import Trainer
 from torch import distributed
 from torch.distributed import PrefixStore, Store
 
-from lit_gans.common._compat.lightning import cluster_environment
 from lit_gans.common._compat.torch import default_store
-
-logger = logging.getLogger(__name__)
 
 _RECEIVED_KEY = "came"  # key that a rank sets in the store when it has received a signal
 
@@ -110,26 +104,3 @@ def _print_stopping(number: int) -> None:
     text = f"\n{name}: the training stops after this iteration, with a checkpoint; a second one stops it at once.\n"
     with suppress(OSError):
         os.write(2, text.encode(errors="backslashreplace"))
-
-
-def requeue_signal(trainer: Trainer) -> int | None:
-    """Returns the signal that SLURM sends before it ends a job that is to be requeued, or None without requeueing."""
-    environment = cluster_environment(trainer)
-    if not isinstance(environment, SLURMEnvironment) or not environment.auto_requeue:
-        return None
-    return environment.requeue_signal
-
-
-def requeue_job() -> None:
-    """Requeues this SLURM job. A failure is only logged, because the checkpoint has already been saved."""
-    job = os.environ["SLURM_JOB_ID"]
-    if "SLURM_ARRAY_JOB_ID" in os.environ:
-        job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
-    try:
-        command = ["scontrol", "requeue", job]
-        subprocess.run(command, check=True, capture_output=True, encoding="utf-8", errors="replace")
-    except (OSError, subprocess.CalledProcessError) as error:
-        output = error.stderr if isinstance(error, subprocess.CalledProcessError) else ""
-        logger.warning("job %s could not be requeued: %s %s", job, error, output)
-    else:
-        logger.info("job %s is requeued", job)

@@ -5,6 +5,19 @@ Needs torch alone. The script runs unchanged, whatever loop it has. Each rank re
 compares the records of all ranks (`findings.py`).
 """
 
+from typing import TYPE_CHECKING, Any
+
 from lit_gans.check.session import check_ranks
 
-__all__ = ["check_ranks"]
+if TYPE_CHECKING:
+    from lit_gans.check.callback import RankConsistency
+
+__all__ = ["RankConsistency", "check_ranks"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "RankConsistency":  # the only part that needs Lightning
+        from lit_gans.check.callback import RankConsistency
+
+        return RankConsistency
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

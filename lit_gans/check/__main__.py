@@ -13,10 +13,12 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 from lit_gans.check.board import board, events_of
 from lit_gans.check.findings import RankRecords, in_order
+from lit_gans.check.one_process import against_one_process, record_script, replay_script
 from lit_gans.check.session import check_ranks
 
 
@@ -51,20 +53,36 @@ class _Watchdog(threading.Thread):
                 os.kill(os.getpid(), signal.SIGKILL)  # the main thread cannot end: it waits for the other ranks
 
 
-def main(script: str, arguments: list[str], as_module: bool, steps: int, patience: float) -> int:
+def main(
+    script: str, arguments: list[str], as_module: bool, steps: int, patience: float, against_one: int, replay: str
+) -> int:
     """Runs a script in a check, prints on rank 0 what was found, and returns the exit code: 1 for faults."""
     sys.argv = [script, *arguments]
     sys.path[0] = "" if as_module else str(Path(script).resolve().parent)
     check = check_ranks(steps, patience)
     watchdog = _Watchdog(check.name, patience)
     watchdog.start()
+    run = partial(runpy.run_module if as_module else runpy.run_path, script, run_name="__main__")
     try:
         with check:
-            (runpy.run_module if as_module else runpy.run_path)(script, run_name="__main__")
+            if replay:
+                replay_script(run, Path(replay), against_one, lambda: check.recorder)
+            elif against_one:
+                record_script(run, against_one, lambda: check.recorder)
+            else:
+                run()
     finally:
         watchdog.ended.set()
         watchdog.join()  # a thread that still reads the store would abort the process at its end
-        if check.board is None or check.board.rank == 0:
+        if check.rank == 0 and not replay:
+            if against_one and check.board is not None:
+                again = [*(["-m"] if as_module else []), script, *arguments]
+                check.findings += against_one_process(
+                    check.board.world_size,
+                    against_one,
+                    again,
+                    "local_statistics" in {each.kind for each in check.findings},
+                )
             print(check.report(), flush=True)
     return 1 if check.faults else 0
 
@@ -75,6 +93,10 @@ if __name__ == "__main__":
     )
     parser.add_argument("--steps", type=int, default=20, help="steps of each optimizer that are watched")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds to wait for ranks that do not go on")
+    parser.add_argument(
+        "--against-one", type=int, default=0, metavar="STEPS", help="compare with one process after so many steps"
+    )
+    parser.add_argument("--replay", default="", help=argparse.SUPPRESS)
     parser.add_argument("-m", dest="as_module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)

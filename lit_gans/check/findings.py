@@ -10,6 +10,7 @@ from statistics import median
 from lit_gans.check.records import Call, End, State, Step, Weight
 
 SAME = 1e-6  # relative difference of projections that are equal but for the order of a sum
+_SCALER = "Average the gradients over the ranks before scaler.unscale_ and scaler.step look for an overflow."
 _SHARED = 0.05  # share of rows that ranks have in common; padding of a last batch stays below
 
 
@@ -74,8 +75,9 @@ def compare(ranks: Sequence[RankRecords]) -> list[Finding]:
 
 
 def _differ(values: Sequence[float], scale: float = 0.0) -> bool:
-    largest = max(scale, *map(abs, values))
-    return any(math.isnan(value) for value in values) or max(values) - min(values) > SAME * largest
+    if not all(map(math.isfinite, values)):  # an overflow that all ranks have is none of their differences
+        return len({*map(str, values)}) > 1
+    return max(values) - min(values) > SAME * max(scale, *map(abs, values))
 
 
 # ---- gradients and weights at each step
@@ -102,8 +104,9 @@ def _of_steps(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
                     " DistributedDataParallel does.",
                     line,
                 )
-            gradients = [*_gradients(name, where, line, compared)]
-            yield from gradients
+            of_loss = [*_factors(name, where, line, steps)]
+            gradients = [*_gradients(name, where, line, compared), *_overflows(name, where, line, steps)]
+            yield from (*of_loss, *gradients)
             if gradients:
                 equal_before = False  # the weights part because of the gradients
             after = [weights[0].name for weights in compared if _differ([weight.after for weight in weights])]
@@ -166,6 +169,35 @@ def _gradients(name: str, where: str, line: str, compared: Sequence[Sequence[Wei
                 "Average them over the ranks exactly once.",
                 line,
             )
+
+
+def _factors(name: str, where: str, line: str, steps: Sequence[Step]) -> Iterator[Finding]:
+    """What multiplies the loss before its gradients are averaged."""
+    if len({len(step.factors) for step in steps}) > 1:
+        return
+    for factors in zip(*(step.factors for step in steps), strict=True):
+        values = [factor.value for factor in factors]
+        if not _differ(values):
+            continue
+        shown = ", ".join(f"{value:.6g} on rank {rank}" for rank, value in enumerate(values))
+        if factors[0].divides and all(value.is_integer() for value in values):
+            yield Finding("count_of_each_rank", name, f"a loss is divided by {shown}, at {where}", "", line)
+        else:
+            yield Finding(
+                "loss_factor_of_each_rank",
+                name,
+                f"a loss is {'divided' if factors[0].divides else 'multiplied'} by {shown}, at {where}",
+                "Compute this number, such as an adaptive weight, from values that are averaged over the ranks.",
+                line,
+            )
+
+
+def _overflows(name: str, where: str, line: str, steps: Sequence[Step]) -> Iterator[Finding]:
+    if len({step.overflows for step in steps}) > 1:
+        ranks = ", ".join(str(rank) for rank, step in enumerate(steps) if step.overflows)
+        yield Finding(
+            "skipped_on_some_ranks", name, f"a gradient scaler skips {where} on rank {ranks} alone", _SCALER, line
+        )
 
 
 def _mean_local(weights: Sequence[Weight]) -> float | None:
@@ -274,13 +306,16 @@ def _of_counts(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
     for name in dict.fromkeys(name for end in known for name in end.steps):
         counts = [end.steps.get(name, 0) for end in known]
         if len(set(counts)) > 1:
-            line = next((step.line for rank in ranks for step in rank.steps.get(name, [])), "")
-            yield Finding(
-                "steps_of_some_ranks",
-                name,
-                f"the ranks have stepped it {', '.join(map(str, counts))} times",
-                "Decide from what is the same on all ranks whether to step. A gradient scaler must skip on all ranks.",
-                line,
+            steps = [step for rank in ranks for step in rank.steps.get(name, [])]
+            scaled, line = any(step.scaled for step in steps), next((step.line for step in steps), "")
+            what = f"the ranks have stepped it {', '.join(map(str, counts))} times"
+            remedy = "Decide from what is the same on all ranks whether to step."
+            yield (
+                Finding(
+                    "skipped_on_some_ranks", name, f"{what}: their gradient scalers skip different steps", _SCALER, line
+                )
+                if scaled
+                else Finding("steps_of_some_ranks", name, what, remedy, line)
             )
 
 
@@ -346,7 +381,8 @@ def _of_draws(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
 
 def _of_states(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
     states = [rank.state for rank in ranks]
-    buffers = [name for name in states[0].buffers if len({state.buffers.get(name) for state in states}) > 1]
+    common = [name for name in states[0].buffers if all(name in state.buffers for state in states)]
+    buffers = [name for name in common if len({state.buffers[name] for state in states}) > 1]
     running = [name for name in buffers if name in states[0].running]
     others = [name for name in buffers if name not in states[0].running]
     if running:
@@ -362,13 +398,28 @@ def _of_states(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
             f"{len(others)} buffers differ between the ranks, first {others[0]}",
             "Compute them from values that are averaged over the ranks, or broadcast them.",
         )
-    for name in states[0].averages:
-        if len({state.averages.get(name) for state in states}) > 1:
-            yield Finding(
-                "averages_differ",
-                name,
-                "its weights, which no optimizer steps, differ between the ranks",
-                "Average weights that are equal on all ranks, from copies that began equal.",
-            )
+    for name in _unequal_averages(states):
+        yield Finding(
+            "averages_differ",
+            name,
+            "its weights, which no optimizer steps, differ between the ranks",
+            "Average weights that are equal on all ranks, from copies that began equal.",
+        )
     for name in sorted({name for state in states for name in state.never}):
         yield Finding("never_a_gradient", name, "it requires a gradient, its optimizer steps it, and it has had none")
+
+
+def _unequal_averages(states: Sequence[State]) -> list[str]:
+    """Returns the networks that no optimizer steps and whose weights differ between the ranks.
+
+    A rank that calls one of them alone, such as rank 0 for samples, knows it by another name. Networks without a
+    counterpart of the same name are thus compared together, if each rank has as many.
+    """
+    common = [name for name in states[0].averages if all(name in state.averages for state in states)]
+    unequal = [name for name in common if len({state.averages[name] for state in states}) > 1]
+    others = [{name: digest for name, digest in state.averages.items() if name not in common} for state in states]
+    digests = [sorted(each.values()) for each in others]
+    if len({*map(len, digests)}) == 1 and any(each != digests[0] for each in digests):
+        theirs = {digest for each in digests[1:] for digest in each}
+        unequal += [name for name, digest in others[0].items() if digest not in theirs]
+    return unequal

@@ -3,6 +3,7 @@
 Hooks exist only while an optimizer is watched:
 
     before each forward pass of a module    names of networks and parameters, digests of their inputs
+    each call of torch.autograd.backward    numbers that multiply the loss
     each gradient of a parameter            what this rank's backward passes add to the gradient
     before and after each optimizer step    gradients, weights, and the line of the script
 """
@@ -15,7 +16,8 @@ import inspect
 import sysconfig
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,8 +29,8 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from lit_gans.check.records import Call, State, Step, Weight
-from lit_gans.common._compat.torch import NormBase, call_after_backward
+from lit_gans.check.records import Call, Factor, State, Step, Weight
+from lit_gans.common._compat.torch import NormBase, loss_factors
 
 _CALLS = 40  # recorded forward passes of each network
 _ROWS = 128  # recorded rows of an input
@@ -36,6 +38,7 @@ _FEWEST = 4  # minimum size of a row: smaller rows, such as labels, are often eq
 _LIBRARIES = tuple(
     {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")} | {str(Path(__file__).parents[1])}
 )
+_LONGEST = 1000  # longest list in which a network is searched for
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
@@ -45,6 +48,10 @@ class _Gradient:
     def __init__(self) -> None:
         self.local = 0.0
         self.backwards: list[int] = []
+
+
+class _Recomputed(BaseException):
+    """A saved number would have to be computed again, by a forward pass of a network."""
 
 
 class Recorder:
@@ -67,13 +74,17 @@ class Recorder:
         self._names: dict[int, str] = {}  # of the networks, by the identity of their modules
         self._parameters: dict[int, tuple[weakref.ref[Tensor], str]] = {}
         self._gradients: dict[int, _Gradient] = {}
+        self._with_gradient: set[int] = set()  # parameters that have had a gradient at a step
         self._optimizers: dict[int, tuple[weakref.ref[Optimizer], str]] = {}
         self.calls: Counter[str] = Counter()  # recorded inputs of each network
+        self.rows: Counter[str] = Counter()  # number of rows of the inputs of each network
         self._depth = 0
-        self._backward, self._in_backward = 0, False
+        self._backward, self._in_backward, self._reads_factors = 0, False, False
         self._touched: dict[int, set[int]] = {}  # parameters that each backward pass has reached
         self._synchronizes: dict[str, bool] = {}  # whether the wrapper of a network synchronizes the next backward pass
         self._synchronized: dict[int, bool] = {}  # the same of each backward pass
+        self._factors: dict[int, list[Factor]] = {}  # numbers that multiply the loss of each backward pass
+        self._autograd_backward: Callable[..., None] | None = None  # torch's function, while it is replaced
         self._stepped_at: dict[str, list[int]] = {}  # number of the backward pass before which each step was
         self._pending: dict[int, Step] = {}
         self._handles: list[RemovableHandle] = []
@@ -94,12 +105,16 @@ class Recorder:
                 register_module_forward_hook(self._harmless(self._after_forward), always_call=True),
             ]
             self._depth = 0
+            self._autograd_backward = torch.autograd.backward
+            torch.autograd.backward = self._watched(self._autograd_backward)
 
     def _rest(self) -> None:
         """Removes all hooks but those of the optimizers, which count steps and notice new optimizers."""
         for handle in (*self._handles, *self._of_parameters.values()):
             handle.remove()
         self._handles, self._of_parameters = [], {}
+        if self._autograd_backward is not None:
+            torch.autograd.backward, self._autograd_backward = self._autograd_backward, None
 
     def _harmless(self, hook: Callable[..., None]) -> Callable[..., None]:
         """Returns a hook whose errors end the recording instead of the script."""
@@ -125,6 +140,8 @@ class Recorder:
     # ---- forward passes
 
     def _before_forward(self, module: nn.Module, inputs: Any) -> None:
+        if self._reads_factors:
+            raise _Recomputed
         self._depth += 1
         if self._depth > 1 or self._in_backward:
             return
@@ -135,6 +152,8 @@ class Recorder:
             self._synchronizes[name] = synchronizes
         tensors = (each for each in inputs if isinstance(each, Tensor)) if isinstance(inputs, tuple) else ()
         first = next(iter(tensors), None)
+        if first is not None and first.dim() and self.calls[name] < _CALLS:
+            self.rows[name] += len(first)
         if first is None or first.dim() < 2 or first[0].numel() < _FEWEST or not first.is_floating_point():
             return
         if self.calls[name] < _CALLS and not first.is_meta:
@@ -175,9 +194,8 @@ class Recorder:
         key, reference = id(parameter), weakref.ref(parameter)
 
         def contributed(gradient: Tensor) -> None:
-            if not self._in_backward:
-                self._in_backward = True
-                call_after_backward(self._end_backward)
+            if not self._in_backward:  # torch.autograd.grad, which adds nothing to the gradient
+                return
             current = reference()
             record = self._gradients.get(key)
             if record is None or current is None or current.grad is None or not _any(current.grad):
@@ -192,14 +210,39 @@ class Recorder:
 
         return contributed
 
-    def _end_backward(self) -> None:
-        self._backward += 1
-        self._in_backward = False
+    # ---- backward passes
+
+    def _watched(self, backward: Callable[..., None]) -> Callable[..., None]:
+        """Returns `torch.autograd.backward`, which `Tensor.backward` calls, with a record of its loss."""
+
+        @wraps(backward)
+        def watched(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            if self._in_backward:  # checkpointing runs a backward pass within one
+                return backward(tensors, *args, **kwargs)
+            self._harmless(self._read_factors)(tensors)
+            self._in_backward = True
+            try:
+                return backward(tensors, *args, **kwargs)
+            finally:
+                self._in_backward = False
+                self._backward += 1
+
+        return watched
+
+    def _read_factors(self, tensors: Tensor | Sequence[Tensor]) -> None:
+        losses = [tensors] if isinstance(tensors, Tensor) else [*tensors]
+        self._reads_factors, depth = True, self._depth
+        try:
+            self._factors[self._backward] = [Factor(*each) for loss in losses for each in loss_factors(loss)]
+        except _Recomputed:  # the loss is computed in a checkpointed function
+            pass
+        finally:
+            self._reads_factors, self._depth = False, depth
 
     # ---- optimizer steps
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        name = self._name_of(optimizer)
+        name = self.name_of(optimizer)
         self.numbers[name] += 1
         if self.numbers[name] > self.steps:
             return
@@ -209,17 +252,29 @@ class Recorder:
         weights = [self._weight(parameter, own, name) for parameter in own]
         passes = sorted({number for weight in weights for number in weight.backwards})
         synchronized = [self._synchronized[number] for number in passes if number in self._synchronized]
-        self._pending[id(optimizer)] = Step(name, self.numbers[name], _line(), weights, "", synchronized)
+        factors = [factor for number in passes for factor in self._factors.get(number, [])]
+        found_inf = getattr(optimizer, "found_inf", None)  # of a gradient scaler, for a fused optimizer
+        self._pending[id(optimizer)] = Step(
+            name,
+            self.numbers[name],
+            line_of_script(),
+            weights,
+            synchronized=synchronized,
+            factors=factors,
+            scaled=found_inf is not None or _called_by_scaler(),
+            overflows=found_inf is not None and bool(found_inf),
+        )
 
     def _weight(self, parameter: Tensor, own: list[Tensor], optimizer: str) -> Weight:
-        reference, name = self._parameters.get(id(parameter), (None, ""))
-        if reference is None or reference() is not parameter:
+        name = self.name_of_parameter(parameter)
+        if not name:
             return Weight(f"of shape {tuple(parameter.shape)}", skipped="is no parameter of a network that was called")
         if is_sharded(parameter):
             return Weight(name, skipped="is sharded")
         weight, gradient = Weight(name, before=_projection(parameter)), parameter.grad
         if gradient is None or is_sharded(gradient):
             return weight
+        self._with_gradient.add(id(parameter))
         weight.gradient, weight.norm = _projection(gradient), float(gradient.detach().double().norm())
         record = self._gradients.get(id(parameter))
         if record is not None:
@@ -248,7 +303,7 @@ class Recorder:
                 yield from (parameter for group in optimizer.param_groups for parameter in group["params"])
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        name = self._name_of(optimizer)
+        name = self.name_of(optimizer)
         if self._handles:  # a script of days must not fill the memory after the watched steps
             self._stepped_at.setdefault(name, []).append(self._backward)
         step = self._pending.pop(id(optimizer), None)
@@ -267,7 +322,12 @@ class Recorder:
         if rests:
             self._rest()
 
-    def _name_of(self, optimizer: Optimizer) -> str:
+    def name_of_parameter(self, parameter: Tensor) -> str:
+        """Returns the name of a parameter, and of its network; empty if its network was not called."""
+        reference, name = self._parameters.get(id(parameter), (None, ""))
+        return name if reference is not None and reference() is parameter else ""
+
+    def name_of(self, optimizer: Optimizer) -> str:
         """Returns the name of an optimizer: its class and the networks whose parameters it steps."""
         reference, name = self._optimizers.get(id(optimizer), (None, ""))
         if reference is not None and reference() is optimizer:
@@ -309,7 +369,7 @@ class Recorder:
                 followed = id(parameter) in self._of_parameters  # it has required a gradient
                 if is_sharded(parameter) or not followed:
                     continue
-                if id(parameter) in stepped and id(parameter) not in self._gradients:
+                if id(parameter) in stepped and id(parameter) not in {*self._gradients, *self._with_gradient}:
                     state.never.append(f"{path} of {name}")
         for name, network in self._averages(stepped):
             digests = "".join(map(_digest, network.parameters()))
@@ -317,20 +377,28 @@ class Recorder:
         return state
 
     def _averages(self, stepped: set[int]) -> Iterator[tuple[str, nn.Module]]:
-        """Yields the networks that no optimizer steps and that have the class of one that is stepped."""
+        """Yields networks that no optimizer steps, and whose class is that of a stepped network or of its child."""
         trained = [unwrapped(module) for module in (ref() for ref in self._roots.values()) if module is not None]
+        trained += [
+            child for each in trained for child in each.children() if not type(child).__module__.startswith("torch.")
+        ]
         trained = [each for each in trained if any(id(parameter) in stepped for parameter in each.parameters())]
         kinds, numbers = {type(network) for network in trained}, Counter[str]()
+        found: list[nn.Module] = []
         for network in gc.get_objects():
             try:
                 is_network = type(network) in kinds
             except Exception:  # an object that may not be looked at
                 continue
-            if not is_network or any(id(parameter) in stepped for parameter in network.parameters()):
-                continue
+            if is_network and not any(id(parameter) in stepped for parameter in network.parameters()):
+                found.append(network)
+        parts = {id(part) for network in found for part in network.modules() if part is not network}
+        for network in (each for each in found if id(each) not in parts):
             kind = type(network).__name__
             numbers[kind] += 1
-            yield self._names.get(id(network)) or f"copy {numbers[kind]} of {kind}", network
+            variable = _variable(network)
+            name = self._names.get(id(network)) or (f"{variable} ({kind})" if variable else "")
+            yield name or f"copy {numbers[kind]} of {kind}", network
 
 
 def _part(network: str, stepped: Sequence[str], known: Sequence[str]) -> str:
@@ -405,20 +473,44 @@ def _frames() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _line() -> str:
+def line_of_script() -> str:
+    """Returns file and line of the innermost frame of the script."""
     frame = next(_frames(), None)
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
+def _called_by_scaler() -> bool:
+    """Returns whether a gradient scaler of torch calls this step."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == torch.amp.GradScaler.__module__:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _variable(module: nn.Module) -> str | None:
-    """Returns the name of the variable, or of the attribute of `self`, that is a module in the innermost frame of the
-    script.
+    """Returns the name of the variable, or of the attribute of `self`, that is a module.
+
+    The outermost frame of the script decides, because the names in inner frames are often arguments, which are
+    different networks in turn. A position in a list is a name if the list has several networks of the same class, whose
+    loop variable would be one name for all of them.
     """
-    for frame in _frames():
+    for frame in reversed([*_frames()]):
         own = frame.f_locals.get("self")
         attributes = {**vars(own), **getattr(own, "_modules", {})} if hasattr(own, "__dict__") else {}
         for names in (frame.f_locals, attributes, frame.f_globals):
-            for name, value in names.items():
-                if value is module and name != "self":
-                    return str(name)
+            plain = next((str(name) for name, value in names.items() if value is module and name != "self"), None)
+            in_list = next(filter(None, (_position(str(name), value, module) for name, value in names.items())), None)
+            if in_list or plain:
+                return in_list or plain
     return None
+
+
+def _position(name: str, networks: Any, module: nn.Module) -> str | None:
+    """Returns the name of a module in a list or a dict of networks, if others in it have the same class."""
+    if not isinstance(networks, list | tuple | dict | nn.ModuleList | nn.ModuleDict) or len(networks) > _LONGEST:
+        return None
+    items = [*(networks.items() if isinstance(networks, Mapping | nn.ModuleDict) else enumerate(networks))]
+    alike = [(key, value) for key, value in items if type(value) is type(module)]
+    return next((f"{name}[{key!r}]" for key, value in alike if value is module and len(alike) > 1), None)

@@ -34,6 +34,19 @@ class Weight:
 
 
 @dataclass
+class Factor:
+    """A number that multiplies or divides a loss, or a part of it.
+
+    Attributes:
+        value: the number.
+        divides: whether the loss is divided by it.
+    """
+
+    value: float
+    divides: bool
+
+
+@dataclass
 class Step:
     """One step of an optimizer.
 
@@ -44,14 +57,20 @@ class Step:
         weights: the parameters of the optimizer.
         random_state: digest of the state of the default random generators after the step.
         synchronized: of each backward pass since the last step, whether the wrapper of the network synchronized it.
+        factors: numbers in the losses of these backward passes.
+        scaled: whether a gradient scaler has called the step.
+        overflows: whether the scaler has told a fused optimizer to skip the step.
     """
 
     optimizer: str
     number: int
     line: str
     weights: list[Weight]
-    random_state: str
+    random_state: str = ""
     synchronized: list[bool] = field(default_factory=list)
+    factors: list[Factor] = field(default_factory=list)
+    scaled: bool = False
+    overflows: bool = False
 
 
 @dataclass
@@ -107,4 +126,5 @@ def dumped(record: Step | Call | State | End) -> bytes:
 def loaded_step(text: bytes) -> Step:
     """Returns a step from JSON."""
     values: dict[str, Any] = json.loads(text)
-    return Step(**values | {"weights": [Weight(**weight) for weight in values["weights"]]})
+    weights = [Weight(**weight) for weight in values["weights"]]
+    return Step(**values | {"weights": weights, "factors": [Factor(**factor) for factor in values["factors"]]})

@@ -27,6 +27,7 @@ class check_ranks:  # noqa: N801 - used as a function
 
     Attributes:
         findings: what rank 0 has found, faults first; empty on other ranks, and on a single process.
+        recorder: records this rank; None before the context begins.
         watched: number of steps of each optimizer on this rank, by its name.
     """
 
@@ -36,7 +37,7 @@ class check_ranks:  # noqa: N801 - used as a function
         self.watched: dict[str, int] = {}
         self.board: Board | None = None
         self._unpublished: list[tuple[str, bytes]] = []  # records from before the ranks knew each other
-        self._recorder: Recorder | None = None
+        self.recorder: Recorder | None = None
         self._num_events = 0
 
     @property
@@ -45,13 +46,31 @@ class check_ranks:  # noqa: N801 - used as a function
         return [finding for finding in self.findings if finding.is_fault]
 
     def __enter__(self) -> check_ranks:
-        self._recorder = Recorder(self.steps, lambda name, record: self._publish(name, dumped(record)), self._event)
+        self.recorder = Recorder(self.steps, lambda name, record: self._publish(name, dumped(record)), self._event)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        recorder = self._recorder
+        self.finish(error)
+
+    @property
+    def rank(self) -> int:
+        """Rank of this process; 0 on a single process."""
+        return 0 if self.board is None else self.board.rank
+
+    def has_watched(self, num_optimizers: int) -> bool:
+        """Returns whether so many optimizers have stepped, and each of them as often as it is watched."""
+        numbers = {} if self.recorder is None else self.recorder.numbers
+        return len(numbers) >= num_optimizers and all(number >= self.steps for number in numbers.values())
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Ends the check; rank 0 waits for the other ranks and compares their records.
+
+        Args:
+            error: the error that has ended the training, if any.
+        """
+        recorder = self.recorder
         assert recorder is not None, "the context has begun"
         recorder.close()
         self.watched = recorder.numbers
@@ -61,6 +80,14 @@ class check_ranks:  # noqa: N801 - used as a function
         if self.board is not None and self.board.rank == 0:
             names = recorder.states, recorder.calls
             self.findings = compare(collected(self.board, self.steps, *names, self.patience))
+            self._publish("verdict", str(len(self.faults)).encode())
+
+    def num_faults_on_rank_0(self) -> int:
+        """Returns the number of faults, on each rank. Other ranks wait for rank 0."""
+        if self.board is None or self.board.rank == 0:
+            return len(self.faults)
+        waits = self.patience * self.board.world_size
+        return int(self.board.read(0, "verdict") or 0) if self.board.wait(0, "verdict", waits) else 0
 
     def _event(self, optimizer: str) -> None:
         self._publish(f"event/{self._num_events}", optimizer.encode())

@@ -1,1 +1,1 @@
-"""Commands of `lit-gans`, one file each."""
+"""Commands of `lit-gans`, one file each in the folder `commands`, and what they share."""

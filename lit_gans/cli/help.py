@@ -11,12 +11,11 @@ import shutil
 import textwrap
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import docstring_parser
 
-from lit_gans.cli.commands import commands
+from lit_gans.cli.command import described, file_of
 
 _Row = tuple[str, str, str]  # key, meaning, default
 
@@ -44,15 +43,14 @@ _MORE = (
 
 def command_help(name: str) -> str:
     """Returns the help of a command other than `train`, from the docstring and signature of the function `name`."""
-    path = Path(__file__).with_name(f"{name}.py")
-    functions = (node for node in ast.parse(path.read_bytes()).body if isinstance(node, ast.FunctionDef))
+    functions = (node for node in file_of(name).body if isinstance(node, ast.FunctionDef))
     function = next(node for node in functions if node.name == name)
     docstring = docstring_parser.parse(ast.get_docstring(function) or "", docstring_parser.DocstringStyle.GOOGLE)
     meanings = {parameter.arg_name: parameter.description or "" for parameter in docstring.params}
     keys = [argument.arg for argument in function.args.args if argument.arg in meanings]
     defaults = [f"default: {as_typed(ast.literal_eval(value))}" for value in function.args.defaults]
     defaults = ["required"] * (len(keys) - len(defaults)) + defaults
-    lines = [commands()[name].usage]
+    lines = [described(name).usage]
     for paragraph in (docstring.description or "").split("\n\n"):
         lines += ["", *_wrapped(paragraph)]
     rows = ((key, meanings[key], default) for key, default in zip(keys, defaults, strict=True))
@@ -130,7 +128,7 @@ def as_typed(value: Any) -> str:
 
 
 def _examples(name: str) -> list[str]:
-    return ["", "Examples", *(f"  {line}" for line in commands()[name].examples)]
+    return ["", "Examples", *(f"  {line}" for line in described(name).examples)]
 
 
 def _table(rows: Iterable[_Row]) -> list[str]:

@@ -8,9 +8,9 @@ import signal
 import sys
 from collections.abc import Callable
 
-from lit_gans.cli.commands import commands, find, main_of
+from lit_gans.cli.command import described, main_of, names
 from lit_gans.common.errors import nearest
-from lit_gans.config.mistakes import DONE, FAILED, REFUSED, STOPPED, refused_is_2
+from lit_gans.config.mistakes import DONE, FAILED, REFUSED, STOPPED, exit_with_2
 
 _FLAGS = ("-h", "--help")
 _LAST = """
@@ -31,7 +31,7 @@ def main() -> None:
 
 def overview() -> str:
     """Returns the help text that lists all commands with their summaries."""
-    lines = [f"  {command.usage:<55} {command.summary}" for command in commands().values()]
+    lines = [f"  {command.usage:<55} {command.summary}" for command in map(described, names())]
     return "\n".join(["lit-gans: GANs for PyTorch Lightning", "", *lines, _LAST])
 
 
@@ -54,8 +54,8 @@ def run(arguments: list[str]) -> int:
 
         print(__version__)
         return DONE
-    if find(name) is None:
-        print(f"lit-gans: there is no command '{name}'; {nearest(name, commands())}", file=sys.stderr)
+    if name not in names():
+        print(f"lit-gans: there is no command '{name}'; {nearest(name, names())}", file=sys.stderr)
         return REFUSED
     if not {*_FLAGS} & {*rest} or name == "fit":  # the Lightning CLI prints its own help
         return stopped(lambda: main_of(name)(rest))
@@ -64,7 +64,7 @@ def run(arguments: list[str]) -> int:
     if name != "train":
         print(command_help(name))
         return DONE
-    return refused_is_2(lambda: print(train_help(rest)))
+    return exit_with_2(lambda: print(train_help(rest)))
 
 
 def stopped(command: Callable[[], int]) -> int:

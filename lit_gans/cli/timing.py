@@ -1,4 +1,4 @@
-"""Timing of short trainings for `lit-gans tune`, `plan` and `bench`."""
+"""Timing of short trainings for `lit-gans plan` and `bench`."""
 
 from __future__ import annotations
 
@@ -79,14 +79,13 @@ def timed(module: AdversarialModule, data: Any, trainer: Trainer, seconds: float
     return Timing(clock.times, clock.images * trainer.world_size, _peak(device), computing)
 
 
-def speed(config: dict[str, Any], threads: int, seconds: float, images: LightningDataModule | None = None) -> Timing:
+def speed(config: dict[str, Any], seconds: float, images: LightningDataModule) -> Timing:
     """Times a short training on one device, without callbacks, metrics and loggers.
 
     Args:
         config: resolved configuration.
-        threads: number of torch's threads.
         seconds: duration of the timing in seconds.
-        images: datamodule to train on; None uses the data of the configuration.
+        images: datamodule to train on, in place of the data of the configuration.
     """
     devices = config["trainer"].get("devices")
     short = {"devices": devices if isinstance(devices, list) and len(devices) == 1 else 1, "num_nodes": 1}
@@ -94,9 +93,8 @@ def speed(config: dict[str, Any], threads: int, seconds: float, images: Lightnin
     short |= {"max_steps": ENDLESS, "max_epochs": -1}
     without = dict.fromkeys(("callbacks", "metrics", "logger", "init_from"))
     with process_state_restored():
-        module, data, trainer = build(config | without | {"trainer": config["trainer"] | short})
-        torch.set_num_threads(threads)
-        return timed(module, images or data, trainer, seconds)
+        module, _, trainer = build(config | without | {"trainer": config["trainer"] | short})
+        return timed(module, images, trainer, seconds)
 
 
 class _Clock(GenerativeCallback):

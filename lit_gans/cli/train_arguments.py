@@ -1,22 +1,16 @@
-"""Handling of the command-line arguments of `lit-gans train`, and of experiment files."""
+"""Handling of the command-line arguments of `lit-gans train`."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from lit_gans.checkpoints.remote import is_address
 from lit_gans.common.errors import RefusedInput, install_command
-from lit_gans.config.groups import group_of, option
+from lit_gans.config.groups import option
 from lit_gans.config.overrides import SWEEP_FLAGS, key_of, quote, with_search_path
-from lit_gans.config.run_folder import output_file
-from lit_gans.config.signatures import validated
 from lit_gans.data.base import ImageData
 from lit_gans.training.module import AdversarialModule
 
@@ -28,8 +22,6 @@ _PACKAGES = {  # package that an option of metrics requires, and the extra of li
 }
 _ALTERNATIVE_METRICS = "efficientnet_lite2"  # used if a loss of the model uses the default feature extractor
 RUN_FOLDER = "hydra.run.dir"
-_COMMAND_KEYS = ("minutes", "output")  # keys of `plan` and `tune` that are not keys of a training
-_UNTYPED_KEYS = frozenset(("config", "overrides"))  # parameters of `plan` and `tune` that users cannot set
 _SWEEP_PREFIXES = ("hydra.sweep", "hydra/sweeper", "hydra.launcher", "hydra/launcher")  # includes `hydra.sweeper.`
 _FOLDERS = (RUN_FOLDER, "hydra.sweep.dir", "trainer.default_root_dir")
 
@@ -76,17 +68,6 @@ def suitable_metrics(data: str, metrics: str, seen: tuple[str, ...] = ()) -> tup
     return metrics, [] if metrics in OF_DIGITS else [f"metrics={metrics} for data={data}, since metrics= is not set"]
 
 
-def without_own(command: Callable[..., Any], arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """Splits arguments into the keys of a command and the keys of a training.
-
-    Returns:
-        The validated values of `minutes` and `output`, and the remaining arguments.
-    """
-    own = {item: yaml.safe_load(item.partition("=")[2]) for item in arguments if key_of(item) in _COMMAND_KEYS}
-    values = validated(command, {str(key_of(item)): value for item, value in own.items()}, skip=_UNTYPED_KEYS)
-    return values, [item for item in arguments if item not in own]
-
-
 def experiment_file(arguments: list[str]) -> list[str]:
     """Replaces `experiment=PATH` by the name of the file, and adds the folder of the file to Hydra's search path.
 
@@ -110,48 +91,6 @@ def experiment_file(arguments: list[str]) -> list[str]:
 
 def _is_experiment_file(argument: str) -> bool:
     return key_of(argument) == "experiment" and argument.endswith((".yaml", ".yml"))
-
-
-def experiment_output(path: str | Path) -> Path:
-    """Returns the path of an experiment file that a command will write.
-
-    Raises:
-        RefusedInput: If the path is not a writable YAML file in a folder named experiment.
-    """
-    path = Path(path)
-    if path.parent.name != "experiment" or path.suffix != ".yaml":
-        raise RefusedInput(f"output={path}: an experiment is a YAML file in a folder named experiment.")
-    return output_file(path)
-
-
-def write_experiment(path: Path, notes: Sequence[str], values: Mapping[str, Any]) -> None:
-    """Writes an experiment file.
-
-    Args:
-        path: path of the file.
-        notes: lines of a comment at the top of the file.
-        values: options by group, and values by dotted key.
-    """
-    text = yaml.safe_dump(content(values), sort_keys=False)
-    lines = ["# @package _global_", *(f"# {line}" for line in notes), text]
-    path.write_text("\n".join(lines), encoding="utf-8", errors="backslashreplace")
-
-
-def content(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the contents of an experiment file: a defaults list of the options, and the values as nested nodes."""
-    groups = {key: name for key, name in values.items() if group_of(key)}
-    base = [groups.pop("experiment")] if "experiment" in groups else []
-    # the option of a node comes before the options of its nested nodes
-    order = sorted(groups, key=lambda key: "@" in key)
-    nodes: dict[str, Any] = {"defaults": [*base, *({f"override /{key}": groups[key]} for key in order), "_self_"]}
-    for key, value in values.items():
-        if not group_of(key):
-            *parents, name = key.split(".")
-            node = nodes
-            for parent in parents:
-                node = node.setdefault(parent, {})
-            node[name] = value
-    return nodes
 
 
 def arguments_of_job(typed: list[str], overrides: list[str]) -> list[str]:

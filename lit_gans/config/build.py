@@ -24,7 +24,7 @@ from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.common.loggers import end_earlier_training
 from lit_gans.common.paths import printable
-from lit_gans.config.mistakes import said
+from lit_gans.config.mistakes import error_message
 from lit_gans.config.signatures import construct, is_node, target_class, to_class_path
 from lit_gans.training.module import AdversarialModule
 
@@ -54,8 +54,8 @@ def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
         try:
             plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         except OmegaConfBaseException as error:
-            key = f"{error.full_key}: " if error.full_key and error.full_key not in said(error) else ""
-            raise RefusedInput(f"{key}{said(error)}.") from error
+            key = f"{error.full_key}: " if error.full_key and error.full_key not in error_message(error) else ""
+            raise RefusedInput(f"{key}{error_message(error)}.") from error
     metrics = plain.get("metrics")
     return plain | {"metrics": None} if isinstance(metrics, dict) and not is_node(metrics) else dict(plain)
 

@@ -19,7 +19,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from lit_gans.common._compat.hydra import run_hydra
 from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, SEARCH_PATH, group_of, option, register
-from lit_gans.config.mistakes import DONE, refused_is_2, said
+from lit_gans.config.mistakes import DONE, error_message, exit_with_2
 from lit_gans.config.overrides import key_of, quoted, value_of, with_search_path
 from lit_gans.config.registry import IMPORT_VARIABLE
 from lit_gans.config.signatures import schema, target_class, without_remains
@@ -71,7 +71,7 @@ def hydra_command(
             return code
 
         try:
-            codes.append(refused_is_2(checked))  # handled per job, so that an invalid job does not end a sweep
+            codes.append(exit_with_2(checked))  # handled per job, so that an invalid job does not end a sweep
         except Exception as error:
             failures.append(error)
             raise
@@ -83,7 +83,7 @@ def hydra_command(
             run_hydra(with_search_path(quoted(arguments), last=SEARCH_PATH), run_job, CONFIG_PACKAGE, config_name)
         return max(codes, default=DONE)
 
-    return refused_is_2(run)
+    return exit_with_2(run)
 
 
 def function_config(function: Callable[..., Any]) -> str:
@@ -160,7 +160,7 @@ def _errors_with_hints(
             raise RefusedInput("hydra.mode=MULTIRUN in a file starts no sweep: add -m to the command line.") from error
         hint = _hint(error, config_name, arguments)
         # the hint comes before Hydra's advice on new keys, because most unknown keys are misspelled
-        text, new_key, how = said(error).rstrip(".").partition(". To append")
+        text, new_key, how = error_message(error).rstrip(".").partition(". To append")
         raise RefusedInput(f"{text}{f'; {hint}' if hint else '.'}{new_key[1:]}{how}") from error
 
 

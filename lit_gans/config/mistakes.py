@@ -18,7 +18,7 @@ DEBUG_VARIABLE = "LIT_GANS_DEBUG"
 _MAX_LINES = 4  # maximum number of lines of a library's message that are printed
 
 
-def refused_is_2(command: Callable[[], int | None]) -> int:
+def exit_with_2(command: Callable[[], int | None]) -> int:
     """Runs `command` and returns its exit code, where None means 0.
 
     If the command raises `RefusedInput`, prints the message to stderr and returns 2. With `LIT_GANS_DEBUG=1` in the
@@ -33,7 +33,7 @@ def refused_is_2(command: Callable[[], int | None]) -> int:
         return REFUSED
 
 
-def said(error: BaseException) -> str:
+def error_message(error: BaseException) -> str:
     """Returns the message of a library's error in one line, without details.
 
     The details begin at the first empty or indented line. The message of a YAML error is returned in full, because the

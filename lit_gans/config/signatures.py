@@ -1,6 +1,10 @@
 """Schemas from signatures, and construction of objects from validated values.
 
 jsonargparse reads the signatures, validates the values and constructs the objects. Error messages contain the key.
+
+Hydra's nodes have the class as `_target_` beside the arguments, so that `model.n_critic=2` sets an argument. The nodes
+of jsonargparse and of the Lightning CLI have the class as `class_path`, and the arguments in `init_args`. Only this
+module converts one format to the other.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from omegaconf import MISSING
 from lit_gans.checkpoints.format import to_plain
 from lit_gans.common._compat.jsonargparse import descriptions
 from lit_gans.common.errors import RefusedInput, nearest, one_line
-from lit_gans.config.mistakes import said
+from lit_gans.config.mistakes import error_message
 from lit_gans.config.registry import classes
 from lit_gans.training.optim import OptimizerConfig, optimizer_names
 from lit_gans.training.schedules import Schedule
@@ -134,7 +138,7 @@ def construct(node: Any, key: str, base: type = object, **made: Any) -> Any:
     except RefusedInput as error:
         raise RefusedInput(_with_key(key, str(error))) from error
     except Exception as error:  # constructors raise errors of any type for invalid arguments
-        raise RefusedInput(f"{key}: {said(error)}") from error
+        raise RefusedInput(f"{key}: {error_message(error)}") from error
 
 
 def validated(

@@ -16,6 +16,7 @@ from torchvision.ops.misc import SqueezeExcitation
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size, as_size, sides, size_value
+from lit_gans.networks.grouped_convolution import GroupedConv2d, GroupedConvTranspose2d
 
 Block = Literal["plain", "grouped", "separable", "inverted_residual"]
 Norm = Literal["none", "batch", "layer", "instance"]
@@ -47,7 +48,8 @@ def convolution(
         bias: whether the last convolution has a bias.
         transposed: whether the spatial convolution is transposed, to upsample the feature map.
     """
-    spatial: Any = nn.ConvTranspose2d if transposed else nn.Conv2d
+    kinds: Any = (nn.Conv2d, nn.ConvTranspose2d) if block == "plain" else (GroupedConv2d, GroupedConvTranspose2d)
+    spatial = kinds[transposed]
     if block in ("plain", "grouped"):
         groups = gcd(channels_in, channels_out, _GROUPS) if block == "grouped" else 1
         return spatial(channels_in, channels_out, kernel_size, stride, padding, groups=groups, bias=bias)
@@ -74,7 +76,7 @@ class UpsampledConv2d(nn.Conv2d):
         super().__init__(channels_in, channels_out, 3, padding=1, bias=bias)
 
     def forward(self, features: Float[Tensor, "n a h w"]) -> Float[Tensor, "n b h2 w2"]:
-        kernel = _widened(self.weight.flip(2, 3).transpose(0, 1))
+        kernel = 4 * _widened(self.weight.flip(2, 3).transpose(0, 1))
         return functional.conv_transpose2d(features, kernel, self.bias, stride=2, padding=1)
 
 
@@ -88,13 +90,12 @@ class PooledConv2d(nn.Conv2d):
         super().__init__(channels_in, channels_out, 3, padding=1)
 
     def forward(self, features: Float[Tensor, "n a h w"]) -> Float[Tensor, "n b h2 w2"]:
-        return functional.conv2d(features, _widened(self.weight) / 4, self.bias, stride=2, padding=1)
+        return functional.conv2d(features, _widened(self.weight), self.bias, stride=2, padding=1)
 
 
 def _widened(weight: Float[Tensor, "o i 3 3"]) -> Float[Tensor, "o i 4 4"]:
-    """Returns the sum of the four placements of a kernel inside a kernel that is one pixel larger."""
-    rows = functional.pad(weight, (0, 0, 1, 0)) + functional.pad(weight, (0, 0, 0, 1))
-    return functional.pad(rows, (1, 0)) + functional.pad(rows, (0, 1))
+    """Returns the mean of the four placements of a kernel inside a kernel that is one pixel larger."""
+    return functional.avg_pool2d(weight, 2, stride=1, padding=1)
 
 
 def draw_weights(network: nn.Module, zero_biases: bool = True) -> None:

@@ -20,6 +20,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.precision import autocast_precision, full_precision, without_autocast
 from lit_gans.common.size import Size
 from lit_gans.networks.blocks import coarsest_map
+from lit_gans.networks.grouped_convolution import GroupedConv2d, grouped_conv2d, grouped_conv_transpose2d
 
 _SMALLEST = 4
 _WIDEST = 768
@@ -67,7 +68,7 @@ class _Block(nn.Module):
             )
         gain = _GAIN * num_blocks**-0.25
         self.expand = _scaled(nn.Conv2d(channels, wide, 1), channels, gain)
-        self.mix = _scaled(nn.Conv2d(wide, wide, 3, padding=1, groups=groups), 9 * wide // groups, gain)
+        self.mix = _scaled(GroupedConv2d(wide, wide, 3, padding=1, groups=groups), 9 * wide // groups, gain)
         self.project = _scaled(nn.Conv2d(wide, channels, 1, bias=False), wide, 0.0)
 
     def forward(self, features: Float[Tensor, "n k h w"]) -> Float[Tensor, "n k h w"]:
@@ -89,8 +90,8 @@ class Resample(nn.Module):
     def forward(self, features: Float[Tensor, "n k h w"]) -> Float[Tensor, "n k h2 w2"]:
         channels = features.shape[1]
         kernel = self.kernel.to(features.dtype).expand(channels, 1, -1, -1)
-        resample = functional.conv_transpose2d if self.doubles else functional.conv2d
-        return resample(features, kernel, stride=2, padding=1, groups=channels)
+        resample = grouped_conv_transpose2d if self.doubles else grouped_conv2d
+        return resample(features, kernel, None, (2, 2), (1, 1), channels)
 
 
 def _upsample(wide: int, narrow: int) -> list[nn.Module]:
@@ -120,7 +121,7 @@ class _ToFeatures(nn.Module):
 
     def __init__(self, channels: int, features: int, coarsest: tuple[int, int]) -> None:
         super().__init__()
-        depthwise = nn.Conv2d(channels, channels, coarsest, groups=channels, bias=False)
+        depthwise = GroupedConv2d(channels, channels, coarsest, groups=channels, bias=False)
         self.basis = _scaled(depthwise, math.prod(coarsest))
         self.linear = _scaled(nn.Linear(channels, features, bias=False), channels)
 

@@ -9,11 +9,16 @@ the gradients of the output.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.grad import conv2d_weight
+from torch.nn.grad import conv1d_weight, conv2d_weight, conv3d_weight
 
+from lit_gans.common.errors import RefusedInput
 from lit_gans.common.precision import full_precision, without_autocast
 
 _DELTA = 1e-6  # delta in equation 7; 1e-4 in the authors' code
@@ -21,21 +26,65 @@ LARGEST = 1e4  # maximum weight, for a reconstruction loss in the unit of the au
 _SCALE = 2.0**12  # prevents underflow of gradients that pass through fp16; a power of two causes no rounding
 
 
-def gradient_at(loss: Float[Tensor, ""], images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-    """Returns the gradient of a loss with respect to images, which must be leaves of the graph."""
-    (gradient,) = torch.autograd.grad(loss * _SCALE, images)
+def gradient_at(
+    loss: Float[Tensor, ""], images: Float[Tensor, "n c *shape"], retain_graph: bool = False
+) -> Float[Tensor, "n c *shape"]:
+    """Returns the gradient of a loss with respect to images."""
+    (gradient,) = torch.autograd.grad(loss * _SCALE, images, retain_graph=retain_graph)
     return gradient / _SCALE
 
 
 def weight_gradient(
-    layer: nn.Conv2d, features: Float[Tensor, "n a h w"], gradient: Float[Tensor, "n c p q"]
-) -> Float[Tensor, "c a k l"]:
-    """Returns the gradient of a convolution's weights, given its input and the gradient of its output."""
-    shape = (layer.out_channels, layer.in_channels, *layer.kernel_size)
+    layer: nn.Module, features: Float[Tensor, "n a *shape"], gradient: Float[Tensor, "n c *other"]
+) -> Float[Tensor, "c b *kernel"]:
+    """Returns the gradient of a convolution's weights, given its input and the gradient of its output.
+
+    Raises:
+        RefusedInput: if the layer is not a convolution.
+    """
+    if not isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d) or layer.padding_mode != "zeros":
+        raise RefusedInput(
+            f"the last layer is {type(layer).__name__}: an adaptive weight needs a Conv1d, Conv2d or Conv3d with zero"
+            " padding."
+        )
+    shape = layer.out_channels, layer.in_channels // layer.groups, *layer.kernel_size
     with without_autocast(features):
-        options = layer.stride, layer.padding, layer.dilation
-        result: Tensor = conv2d_weight(full_precision(features.detach()), shape, gradient, *options)  # type: ignore[no-untyped-call]
-    return result
+        options = layer.stride, layer.padding, layer.dilation, layer.groups
+        function: Callable[..., Tensor] = _WEIGHT_GRADIENTS[len(layer.kernel_size) - 1]
+        return function(full_precision(features.detach()), shape, full_precision(gradient), *options)
+
+
+_WEIGHT_GRADIENTS = conv1d_weight, conv2d_weight, conv3d_weight
+
+
+@dataclass
+class RecordedLayer:
+    """The last layer of a generator, and its tensors in one forward pass.
+
+    Attributes:
+        layer: the layer, a convolution.
+        input, output: tensors of the last forward pass.
+    """
+
+    layer: nn.Module
+    input: Tensor | None = None
+    output: Tensor | None = None
+
+
+@contextmanager
+def record_layer(layer: nn.Module) -> Iterator[RecordedLayer]:
+    """Context manager that records the input and the output of a layer, for `Adversary.loss`.
+
+    with record_layer(autoencoder.decoder.last) as last:
+        output = autoencoder(images)
+    """
+    recorded = RecordedLayer(layer)
+
+    def record(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        recorded.input, recorded.output = inputs[0], output
+
+    with layer.register_forward_hook(record):
+        yield recorded
 
 
 def adaptive_weight(
@@ -53,7 +102,7 @@ def adaptive_weight(
 
 
 def with_gradient(
-    value: Float[Tensor, ""], images: Float[Tensor, "n c h w"], gradient: Float[Tensor, "n c h w"]
+    value: Float[Tensor, ""], images: Float[Tensor, "n c *shape"], gradient: Float[Tensor, "n c *shape"]
 ) -> Float[Tensor, ""]:
     """Returns a scalar that equals `value` and whose gradient with respect to `images` is `gradient`."""
     product = (images * gradient.detach()).sum()

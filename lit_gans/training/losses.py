@@ -108,6 +108,18 @@ def log_softplus(scores: Float[Tensor, " *shape"]) -> Float[Tensor, " *shape"]:
 Scores = Any  # a tensor, or a list, tuple or dict of scores, for example one tensor per scale
 
 
+class WithFeatures(NamedTuple):
+    """Scores of a discriminator together with its features, for feature matching.
+
+    Attributes:
+        scores: a tensor (n, ...), or a list, tuple or dict of such tensors.
+        features: outputs of the discriminator's inner layers, in the same form.
+    """
+
+    scores: Any
+    features: Any
+
+
 class Scored(NamedTuple):
     """A discriminator's loss and the scores that it was computed from, with their graph.
 
@@ -149,13 +161,15 @@ def scores_of(output: Tensor | Scored, name: str, reader: str) -> Scored:
 
 
 def tensors_of(scores: Scores) -> list[Tensor]:
-    """Returns all tensors in a nested structure of scores.
+    """Returns all tensors in a nested structure of scores. Features are left out, see `WithFeatures`.
 
     Raises:
         RefusedInput: if the structure contains anything but tensors, lists, tuples and dicts.
     """
     if isinstance(scores, Tensor):
         return [scores]
+    if isinstance(scores, WithFeatures):
+        return tensors_of(scores.scores)
     if not isinstance(scores, list | tuple | Mapping):
         raise RefusedInput(
             f"a discriminator must return its scores as a tensor, or as a list, tuple or dict of tensors, but they"
@@ -168,3 +182,13 @@ def tensors_of(scores: Scores) -> list[Tensor]:
 def flat_scores(scores: Scores) -> Float[Tensor, " num"]:
     """Returns all values in a nested structure of scores as one vector."""
     return torch.cat([tensor.flatten() for tensor in tensors_of(scores)])
+
+
+def features_of(scores: Scores) -> list[Tensor]:
+    """Returns all features in a nested structure of scores, see `WithFeatures`. The list is empty without features."""
+    if isinstance(scores, Tensor):
+        return []
+    if isinstance(scores, WithFeatures):
+        return tensors_of(scores.features)
+    parts = scores.values() if isinstance(scores, Mapping) else scores
+    return [tensor for part in parts for tensor in features_of(part)]

@@ -74,7 +74,8 @@ def gradient_penalty(
     Returns:
         E[(||grad D(eps x + (1 - eps) G(z))|| - 1)^2], to be multiplied by lambda.
     """
-    between = torch.lerp(full_precision(fake.detach()), full_precision(real.detach()), full_precision(eps))
+    fake, real = full_precision(fake.detach()), full_precision(real.detach())
+    between = torch.lerp(fake, real, eps.to(real.dtype))
     norms: Tensor = torch.linalg.vector_norm(_gradient(critic, between, condition), dim=1)
     return (norms - 1).square().mean()
 

@@ -36,7 +36,7 @@ def test_result_is_written_and_complete(smoke):
         assert set(found["loops"]) == LOOPS
         for loop in found["loops"].values():
             assert loop["seconds"]["lower_quartile"] <= loop["seconds"]["median"] <= loop["seconds"]["upper_quartile"]
-            assert min(loop["images_per_second"], loop["flops_per_step"]) > 0
+            assert min(loop["images_per_second"], loop["flops_per_step"], loop["operations_per_step"]) > 0
         assert found["loops"]["tutorial"]["speedup_over_tutorial"]["median"] == 1
         assert found["loops"]["bare"]["time_over_bare"]["median"] == 1
         assert found["loops"]["bare"]["seconds_over_bare"]["median"] == 0

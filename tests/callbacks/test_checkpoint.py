@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 from lightning.pytorch.callbacks import LambdaCallback
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lit_gans.callbacks import RunCheckpoint
+from lit_gans.callbacks import RunCheckpoint, rank_exchange
 from lit_gans.callbacks import checkpoint as module
 from lit_gans.checkpoints.locate import verified_iteration
 from lit_gans.strategies.fsdp import NetworkFSDP
@@ -133,7 +133,7 @@ def fit_on_a_rank(where, max_steps, callback, **settings):
 def keeps_on_a_rank(where):
     """Trains on two ranks with sharded checkpoints; they exchange in every iteration."""
     settings = {"every_n_train_steps": 4, "train_time_interval": 60, "keep_last": 4, "keep_every_n_train_steps": 3}
-    with patch.object(module, "_EXCHANGE_SECONDS", 0.0):
+    with patch.object(rank_exchange, "_EXCHANGE_SECONDS", 0.0):
         fit_on_a_rank(where, 5, RunsOut(**settings), sharded_checkpoints=True)
 
 

@@ -66,7 +66,10 @@ def test_a_checkpoint_of_an_earlier_version_gives_each_its_state(train, tmp_path
     stopping, checkpoint = StopOnPlateau(5, "metric/fid_digits"), RunCheckpoint(monitor="metric/fid_digits")
     seen = {}
     other.on_train_start = lambda trainer, module: seen.update(
-        other=dict(other.values), loaded=dict(loaded.values), best=stopping.best_value, top=dict(checkpoint._top)
+        other=dict(other.values),
+        loaded=dict(loaded.values),
+        best=stopping.best_value,
+        top=dict(checkpoint._best.values),
     )
     train(3, EMA(), other, loaded, stopping, checkpoint, resume=path)
     assert seen["other"] == {}

@@ -3,7 +3,7 @@
 import pytest
 
 from lit_gans.check.findings import RankRecords, compare
-from lit_gans.check.records import Call, End, Step, Weight
+from lit_gans.check.records import Call, End, Factor, State, Step, Weight
 
 
 def rank(gradients=(1.0, 2.0), before=(3.0, 4.0), after=(2.0, 3.0), local=None, **settings):
@@ -61,3 +61,49 @@ def test_inputs_are_equal_shared_or_constant():
     assert kinds(with_inputs("ab", "cd"), with_inputs("be", "fg")) == ["shared_inputs"]
     assert kinds(with_inputs("ab", "cd"), with_inputs("ef", "gh")) == []
     assert kinds(with_inputs("ab", "ab"), with_inputs("ab", "ab")) == [], "such as a grid of positions"
+
+
+def with_factors(*factors, scaled=False, steps=1):
+    records = rank()
+    (step,) = records.steps["SGD of net"]
+    step.factors, step.scaled = [Factor(*each) for each in factors], scaled
+    records.end = End({"SGD of net": steps})
+    return records
+
+
+def test_a_number_that_multiplies_the_loss_is_compared_and_a_count_is_a_note():
+    assert kinds(with_factors((0.5, False)), with_factors((0.5, False))) == []
+    assert kinds(with_factors((0.5, False)), with_factors((0.4, False))) == ["loss_factor_of_each_rank"]
+    (note,) = compare([with_factors((31.0, True)), with_factors((28.0, True))])
+    assert (note.kind, note.is_fault) == ("count_of_each_rank", False)
+    assert kinds(with_factors((0.5, False)), with_factors()) == [], "another loss, which has no counterpart"
+
+
+def test_a_step_that_a_gradient_scaler_skips_on_one_rank_has_its_own_name():
+    skipped = with_factors(scaled=True, steps=2)
+    assert kinds(skipped, with_factors(steps=3)) == ["skipped_on_some_ranks"]
+    overflow = with_factors(scaled=True)
+    overflow.steps["SGD of net"][0].overflows = True
+    assert kinds(with_factors(scaled=True), overflow) == ["skipped_on_some_ranks"]
+
+
+def test_an_overflow_on_all_ranks_is_none_of_their_differences():
+    nan = float("nan")
+    assert kinds(rank((nan, 2.0), after=(nan, 3.0)), rank((nan, 2.0), after=(nan, 3.0))) == []
+    assert kinds(rank((nan, 2.0), local=(1.0, 2.0)), rank(local=(1.0, 2.0))) == ["gradients_differ"]
+
+
+def with_state(buffers, **averages):
+    records = rank()
+    records.state = State(buffers=buffers, averages=averages)
+    return records
+
+
+def test_a_network_that_one_rank_calls_alone_is_compared_where_it_has_a_counterpart():
+    """Such as an average that rank 0 samples from, and thus knows by another name."""
+    called = with_state({"mean of inception": "a"}, generator_ema="b")
+    assert kinds(called, with_state({}, copy="b")) == []
+    assert kinds(called, with_state({}, copy="c")) == ["averages_differ"]
+    assert kinds(called, with_state({})) == []
+    assert kinds(called, with_state({"mean of inception": "c"}, generator_ema="b")) == ["buffers_differ"]
+    assert kinds(called, with_state({}, generator_ema="c")) == ["averages_differ"]

@@ -15,7 +15,7 @@ from PIL import Image
 
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.checkpoints.format import CheckpointFiles, read_checkpoint, to_plain
-from lit_gans.cli.compare import _read
+from lit_gans.cli.commands.compare import _read
 from lit_gans.config.load import load
 from lit_gans.config.registry import gans
 from lit_gans.data.packed.format import open_packed

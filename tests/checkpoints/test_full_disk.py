@@ -15,7 +15,7 @@ from PIL import Image
 from lit_gans.callbacks import RunCheckpoint, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.checkpoints.format import read_checkpoint
-from lit_gans.cli.train import _failures_printed, _resolved
+from lit_gans.cli.commands.train import _failures_printed, _resolved
 from lit_gans.common.errors import FailedWrite, RefusedInput
 from lit_gans.data.sources.folder import Folder
 

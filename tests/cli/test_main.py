@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from lit_gans.cli import main as cli
-from lit_gans.cli.commands import commands
+from lit_gans.cli.command import names
 from tests.commands import TINY
 
 
@@ -40,7 +40,7 @@ def test_the_folder_of_a_run_is_its_checkpoint(command, ran, trained, tmp_path):
 def test_help_names_every_command(command):
     code, out, err = command("--help")
     assert (code, err) == (0, "")
-    assert all(f"lit-gans {name}" in out for name in commands())
+    assert all(f"lit-gans {name}" in out for name in names())
 
 
 @pytest.mark.runs

@@ -7,7 +7,7 @@ import yaml
 from jsonargparse import ArgumentParser
 from jsonargparse.typing import register_type
 
-from lit_gans.cli import fit as lightning_cli
+from lit_gans.cli.commands import fit as lightning_cli
 from lit_gans.common._compat.jsonargparse import descriptions, nested_argument, previous_value
 
 

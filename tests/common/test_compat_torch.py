@@ -78,11 +78,11 @@ def test_a_module_does_not_say_that_it_is_compiled():
     assert [name for name in public if "compile" in name] == ["compile"], "use the public one"
 
 
-def test_a_function_is_called_at_the_end_of_a_backward_pass():
-    ends, tensor = [], torch.ones(2, requires_grad=True)
-    tensor.register_hook(lambda gradient: _compat.call_after_backward(lambda: ends.append(tensor.grad is not None)))
-    tensor.sum().backward()
-    assert ends == [True]
+def test_factors_of_a_loss_are_those_of_its_terms_and_not_of_a_network():
+    weight, images = torch.ones(3, requires_grad=True), torch.rand(2, 3)
+    first, second = (weight * images * 5.0).relu().mean(), (weight * images).square().mean()
+    loss = first * torch.tensor(0.25) - second / 8 + torch.add(first, second, alpha=0.75) * (2 * second)
+    assert sorted(_compat.loss_factors(loss)) == [(0.25, False), (0.75, False), (2.0, False), (8.0, True)]
 
 
 def test_a_tensor_has_no_public_count_of_its_changes():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from omegaconf import MISSING
 
 from lit_gans import RefusedInput, compose
-from lit_gans.cli.train import train
+from lit_gans.cli.commands.train import train
 from lit_gans.config.build import resolve
 from lit_gans.config.groups import option, options
 from lit_gans.config.registry import gans

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from lit_gans import RefusedInput, build, compose
 from lit_gans.callbacks import GenerativeMetrics
-from lit_gans.cli.fit import _run
+from lit_gans.cli.commands.fit import _run
 from lit_gans.config.build import resolve, to_cli
 from lit_gans.config.groups import options
 from lit_gans.config.signatures import construct
@@ -136,7 +136,7 @@ def test_a_choice_that_another_value_undoes_is_refused(choice, value):
         (
             ["schedule@model.generator_optimizer.schedule=constant", "experiment=r3gan_digits"],
             "model.generator_optimizer.schedule.end=0.1",
-            "Constant",
+            "ConstantSchedule",
         ),
     ],
 )

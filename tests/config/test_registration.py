@@ -118,7 +118,8 @@ def test_common_bases_are_no_options():
 def test_names_are_those_of_the_files():
     assert registry.gans()["dcgan"] is DCGAN
     callbacks = registry.classes("lit_gans.callbacks", Callback)
-    assert (callbacks["ema"], callbacks["progress_bar"]) == (EMA, IterationProgressBar)
+    assert (callbacks["ema"], callbacks["iteration_progress_bar"]) == (EMA, IterationProgressBar)
+    assert {"linear", "cosine"} <= {*options("schedule")}, "without the name of the base class"
 
 
 def test_only_public_classes_of_a_module_itself_are_found(forget, monkeypatch):

@@ -13,9 +13,9 @@ import tifffile
 import torch
 from PIL import Image
 
-from lit_gans.cli.evaluate import evaluate
-from lit_gans.cli.project import project
-from lit_gans.cli.sample import sample
+from lit_gans.cli.commands.evaluate import evaluate
+from lit_gans.cli.commands.project import project
+from lit_gans.cli.commands.sample import sample
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.decoding import MAX_PIXELS, Decoding, read_picture
 from lit_gans.data.images import Frame, read_at

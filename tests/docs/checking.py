@@ -41,7 +41,7 @@ def check_command(words, patch):
 
 def check_lit_gans(words):
     name, rest = words[0], words[1:]
-    if name in ("train", "tune", "plan"):
+    if name in ("train", "plan"):
         rest = [word for word in rest if not word.startswith("minutes=") and not word.endswith(".yaml")]  # theirs
         for single in each_of_a_sweep([word for word in rest if word not in _FLAGS]):
             composed(single, os.environ.get("LIT_GANS_IMPORT"))

@@ -97,7 +97,7 @@ def test_callbacks_and_plugins_are_of_the_package_that_is_imported(tmp_path):
 
 def commands():
     forget()
-    importlib.import_module("lit_gans.cli.train")
+    importlib.import_module("lit_gans.cli.commands.train")
     return "pytorch_lightning" in sys.modules
 
 

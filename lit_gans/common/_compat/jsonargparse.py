@@ -50,7 +50,7 @@ def other_class_other_arguments() -> Iterator[None]:
     """Context manager in which a class that replaces another class as an argument starts with its own defaults.
 
     Replaces `_typehints.discard_init_args_on_class_path_change`, which keeps arguments of the same name. For example,
-    RMSprop would silently train with the learning rate of Adam. Reported in
+    a `LinearSchedule` would silently begin at the `start` of the `CosineSchedule` that it replaces. Reported in
     https://github.com/mauvilsa/jsonargparse/issues/460.
     """
     from jsonargparse import Namespace, _typehints

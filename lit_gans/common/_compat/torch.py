@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
@@ -29,9 +29,13 @@ NormBase = batchnorm._NormBase
 # Base class for modes that intercept all operators. No issue found.
 TorchDispatchMode = _python_dispatch.TorchDispatchMode
 
-# Returns the leaves of nested module outputs of any structure. A public `torch.utils.pytree` is proposed in
+# Operator behind `float(tensor)`. torch passes modes a plain number for a number of the script. No issue found.
+NUMBER_OF_TENSOR = torch.ops.aten._local_scalar_dense.default
+
+# Return the leaves of nested structures, and apply a function to them. A public `torch.utils.pytree` is proposed in
 # https://github.com/pytorch/pytorch/pull/175082.
 tree_leaves = _pytree.tree_leaves
+tree_map = _pytree.tree_map
 
 # Argument of DistributedDataParallel that disables the broadcast of buffers before each forward pass. It is public, but
 # https://github.com/pytorch/pytorch/pull/178054 renamed it, and newer versions warn about the old name.
@@ -60,14 +64,33 @@ def default_store() -> Store:
     return distributed_c10d._get_default_store()
 
 
-def call_after_backward(function: Callable[[], None]) -> None:
-    """Calls a function at the end of the backward pass that is running, from a hook of that pass.
+# Nodes of a graph between a loss and its terms.
+_OF_LOSSES = {"Add", "Sub", "Neg", "Mul", "Div", "Mean", "Sum", "ToCopy", "Squeeze", "View", "Reshape", "Clone"}
+_MOST_NODES = 1000
 
-    Older versions have only the private `torch.autograd.Variable._execution_engine.queue_callback`. The public
-    `torch.autograd.graph.queue_callback` was added in https://github.com/pytorch/pytorch/pull/193958.
+
+def loss_factors(loss: Tensor) -> Iterator[tuple[float, bool]]:
+    """Yields the numbers that multiply or divide a loss or a part of it, and whether they divide it.
+
+    Walks the graph of the loss down to the first nodes that compute with more than sums and products. Reads
+    `grad_fn._saved_other`: torch documents attributes with this prefix in its notes on autograd mechanics.
     """
-    public = vars(torch.autograd.graph).get("queue_callback")
-    (public or torch.autograd.Variable._execution_engine.queue_callback)(function)
+    nodes: list[Any] = [loss.grad_fn]
+    seen: set[Any] = set()
+    while nodes and len(seen) < _MOST_NODES:
+        node = nodes.pop()
+        kind = "" if node is None else node.name().partition("Backward")[0]
+        if node is None or node in seen or kind not in _OF_LOSSES:
+            continue
+        seen.add(node)
+        branches = [following for following, _ in node.next_functions]
+        if kind in ("Mul", "Div") and None in branches[:2]:
+            other = node._saved_other if branches[-1] is None else node._saved_self if kind == "Mul" else None
+            if other is not None and other.dim() == 0 and not other.is_complex():
+                yield float(other), kind == "Div"
+        if kind in ("Add", "Sub") and getattr(node, "_saved_alpha", 1) != 1:
+            yield float(node._saved_alpha), False
+        nodes += reversed(branches)
 
 
 def set_timeout(group: ProcessGroup, timeout: timedelta) -> None:

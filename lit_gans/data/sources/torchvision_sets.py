@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -228,49 +228,6 @@ class FashionMNIST(_Gray28):
     reader = datasets.FashionMNIST
     wanted = "FashionMNIST/raw/train-images-idx3-ubyte.gz, .../train-labels-idx1-ubyte.gz and the two t10k files"
     contents = "FashionMNIST/raw/*-ubyte"
-
-
-class KMNIST(_Gray28):
-    """60,000 cursive Japanese characters (Clanuwat et al. 2018), padded from 28x28 to 32x32.
-
-    Args:
-        **kwargs: see `_TorchvisionData`.
-    """
-
-    reader = datasets.KMNIST
-    wanted = "KMNIST/raw/train-images-idx3-ubyte.gz, KMNIST/raw/train-labels-idx1-ubyte.gz and the two t10k files"
-    contents = "KMNIST/raw/*-ubyte"
-
-
-class EMNIST(_Gray28):
-    """Handwritten letters and digits (Cohen et al. 2017), transposed to be upright and padded from 28x28 to 32x32.
-
-    Args:
-        subset: subset of the dataset, such as letters or digits.
-        **kwargs: see `_TorchvisionData`.
-    """
-
-    wanted = "EMNIST/raw/gzip.zip"
-    contents = "EMNIST/raw/*-ubyte"
-
-    def __init__(
-        self,
-        *,
-        subset: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.subset = subset
-        self.num_classes = {"balanced": 47, "byclass": 62, "bymerge": 47, "letters": 26}.get(subset, 10)
-
-    def open(self, **where: Any) -> Source:
-        emnist = datasets.EMNIST(split=self.subset, train=self.split == "train", **where)
-        emnist.data = emnist.data.transpose(1, 2)  # unlike in MNIST, the stored images are transposed
-        emnist.targets = emnist.targets - int(self.subset == "letters")  # only the labels of `letters` start at 1
-        return self.items(emnist)
-
-    def identity(self) -> dict[str, Any]:
-        return super().identity() | {"subset": self.subset}
 
 
 class LSUN(_TorchvisionData):

@@ -79,14 +79,14 @@ def test_triples_depend_on_the_seed_alone_and_are_spread_over_the_classes(data):
     assert (data.num_classes, data.num_modes) == (1000, 1000)
 
 
-def write_mnist(root, name, images, labels, start="", parts=("train", "t10k")):
+def write_mnist(root, name, images, labels):
     """Writes images and labels in the format of MNIST's files; those of the second part are in the reverse order."""
     raw = root / name / "raw"
     raw.mkdir(parents=True)
-    for part, order in zip(parts, (1, -1), strict=True):
+    for part, order in (("train", 1), ("t10k", -1)):
         for kind, array in {"images-idx3": images[::order], "labels-idx1": labels[::order]}.items():
             header = np.array([0x0800 + array.ndim, *array.shape], dtype=">i4")
-            (raw / f"{start}{part}-{kind}-ubyte").write_bytes(header.tobytes() + array.tobytes())
+            (raw / f"{part}-{kind}-ubyte").write_bytes(header.tobytes() + array.tobytes())
 
 
 def test_a_folder_holds_the_full_mnist(tmp_path):

@@ -18,8 +18,6 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.data.sources.torchvision_sets import (
     CIFAR10,
     CIFAR100,
-    EMNIST,
-    KMNIST,
     LSUN,
     MNIST,
     STL10,
@@ -34,10 +32,7 @@ NUM = 20
 RNG = np.random.default_rng(0)
 PIXELS = {side: RNG.integers(0, 256, (NUM, side, side, 3), dtype=np.uint8) for side in (32, 96)}
 GRAY = RNG.integers(0, 256, (NUM, 28, 28), dtype=np.uint8)
-SOURCES = {
-    source.__name__: source
-    for source in (MNIST, FashionMNIST, KMNIST, EMNIST, CIFAR10, CIFAR100, SVHN, STL10, CelebA, LSUN)
-}
+SOURCES = {source.__name__: source for source in (MNIST, FashionMNIST, CIFAR10, CIFAR100, SVHN, STL10, CelebA, LSUN)}
 LABELS = (np.arange(NUM) * 7 % 10).astype(np.uint8)
 
 
@@ -50,7 +45,7 @@ def make(tmp_path):
     return lambda cls, **settings: cls(root=str(tmp_path), cache=str(tmp_path / "cache"), batch_size=2, **settings)
 
 
-@pytest.mark.parametrize("name", ["MNIST", "FashionMNIST", "KMNIST"])
+@pytest.mark.parametrize("name", ["MNIST", "FashionMNIST"])
 def test_the_family_of_mnist(make, tmp_path, name):
     write_mnist(tmp_path, name, GRAY, LABELS)
     for split, order in (("train", 1), ("test", -1)):
@@ -69,17 +64,6 @@ def test_replaced_files_are_packed_again(make, tmp_path):
     path.write_bytes(content[:16] + content[16:][::-1])
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert not torch.equal(make(MNIST).packed.images, first)
-
-
-@pytest.mark.parametrize("subset", ["digits", "letters"])
-def test_emnist_is_upright_and_counts_from_0(make, tmp_path, subset):
-    labels, turned = LABELS + (subset == "letters"), np.ascontiguousarray(GRAY.transpose(0, 2, 1))
-    write_mnist(tmp_path, "EMNIST", turned, labels, f"emnist-{subset}-", ("train", "test"))
-    data = make(EMNIST, subset=subset)
-    assert np.array_equal(data.packed.images.squeeze(1)[:, 2:-2, 2:-2].numpy(), GRAY)
-    assert data.packed.labels.tolist() == LABELS.tolist()
-    assert data.num_classes == (26 if subset == "letters" else 10)
-    assert make(EMNIST, subset="balanced").packed_path != data.packed_path
 
 
 @pytest.mark.parametrize(("name", "key"), [("CIFAR10", "labels"), ("CIFAR100", "fine_labels")])

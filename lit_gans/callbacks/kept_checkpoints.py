@@ -1,0 +1,89 @@
+"""Rules for which checkpoints are kept in the folder of a run: the best, the most recent, and the permanent ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lit_gans.common.atomic import duplicate, remove
+
+
+def numbered(folder: Path, kind: str, step: int) -> Path:
+    """Returns the path of an iteration's numbered checkpoint, such as `step-00000500.ckpt`."""
+    return folder / f"{kind}-{step:08d}.ckpt"
+
+
+class BestCheckpoints:
+    """The iterations with the best values.
+
+    Args:
+        num: number of iterations to keep.
+
+    Attributes:
+        values: value of each kept iteration, best first.
+    """
+
+    def __init__(self, num: int) -> None:
+        self.num = num
+        self.values: dict[int, float] = {}
+
+    @property
+    def step(self) -> int:
+        """Iteration with the best value, or 0 if there is none."""
+        return next(iter(self.values), 0)
+
+    @property
+    def value(self) -> float | None:
+        """The best value, or None if there is none."""
+        return self.values.get(self.step)
+
+    def add(self, step: int, value: float, rank: Callable[[float], Any]) -> list[int]:
+        """Adds the value of an iteration, and returns the iterations that are not among the best.
+
+        Args:
+            step: the iteration.
+            value: value of the iteration.
+            rank: function that returns a sort key, which is smaller for better values. Of two equal values, the earlier
+                one is better.
+        """
+        values = self.values | {step: value}
+        ranked = sorted(values, key=lambda iteration: (rank(values[iteration]), iteration))
+        self.values = {iteration: values[iteration] for iteration in ranked[: self.num]}
+        return ranked[self.num :]
+
+
+class RecentCheckpoints:
+    """The most recent checkpoints, and the permanent checkpoint of every n-th iteration.
+
+    Args:
+        num: number of most recent checkpoints to keep.
+        every_n_steps: number n; None keeps no permanent checkpoints.
+    """
+
+    def __init__(self, num: int, every_n_steps: int | None) -> None:
+        self.num, self.every_n_steps = num, every_n_steps
+
+    def is_permanent(self, step: int) -> bool:
+        """Returns whether the checkpoint of an iteration is kept permanently."""
+        return self.every_n_steps is not None and step % self.every_n_steps == 0
+
+    def update(self, folder: Path, step: int) -> None:
+        """Links `last.ckpt` to its numbered name, and removes numbered checkpoints that are no longer kept.
+
+        Both names are hard links to the same bytes. Which checkpoints are removed depends only on the names in the
+        folder, so a resumed run also removes checkpoints that a killed run left behind. Checkpoints of higher
+        iterations stay, since they belong to another training that started from a previous checkpoint.
+
+        Args:
+            folder: folder of the checkpoints.
+            step: iteration of `last.ckpt`.
+        """
+        if self.num > 1 or self.is_permanent(step):
+            duplicate(folder / "last.ckpt", numbered(folder, "step", step))
+        names = (path.stem.removeprefix("step-") for path in folder.glob("step-*.ckpt"))
+        iterations = sorted(int(name) for name in names if name.isdecimal() and int(name) <= step)
+        newest = iterations[-self.num :] if self.num > 1 else []
+        for iteration in iterations:
+            if iteration not in newest and not self.is_permanent(iteration):
+                remove(numbered(folder, "step", iteration))

@@ -1,0 +1,61 @@
+"""The check as a callback of Lightning's Trainer."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any, Literal
+
+from lit_gans.check.session import check_ranks
+from lit_gans.common.lightning import Callback, LightningModule, Trainer, rank_zero_warn
+
+_FITS = count()  # all callbacks of a process share the store of its process group
+
+
+class RankConsistency(Callback):
+    """Callback that checks whether the ranks train one model, see `check_ranks`.
+
+        trainer = Trainer(devices=2, callbacks=[RankConsistency(on_fault="raise")])
+
+    Rank 0 prints the findings once each optimizer has made its watched steps, or at the end of a shorter training.
+
+    Args:
+        steps: number of steps of each optimizer that are watched.
+        on_fault: whether faults raise `RuntimeError` on all ranks, or give a warning.
+        patience: maximum time that rank 0 waits for each other rank, in seconds.
+    """
+
+    def __init__(self, steps: int = 20, on_fault: Literal["raise", "warn"] = "warn", patience: float = 60.0) -> None:
+        self.steps, self.on_fault, self.patience = steps, on_fault, patience
+        self._check: check_ranks | None = None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage == "fit":
+            self._check = check_ranks(self.steps, self.patience, f"fit {next(_FITS)}").__enter__()
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        if self._check is not None and self._check.has_watched(len(trainer.optimizers)):
+            self._finish()
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._finish()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if self._check is not None:
+            check, self._check = self._check, None
+            check.finish(exception)
+            if check.rank == 0:
+                print(check.report(), flush=True)
+
+    def _finish(self) -> None:
+        if self._check is None:
+            return
+        check, self._check = self._check, None
+        check.finish()
+        if check.rank == 0:
+            print(check.report(), flush=True)
+        num_faults = check.num_faults_on_rank_0()
+        message = f"the ranks do not train one model: rank 0 prints {num_faults} faults above"
+        if num_faults and self.on_fault == "raise":
+            raise RuntimeError(message)
+        if num_faults:
+            rank_zero_warn(message)

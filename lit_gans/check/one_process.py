@@ -1,0 +1,420 @@
+"""Trains the first steps of a script once more on one process with the batches of all ranks, and compares the weights.
+
+The ranks save the batches of their DataLoaders and their random numbers. The second run receives the batches of all
+ranks one after the other, and random numbers likewise where those of the ranks differ. What cannot be joined, such as a
+number that each rank draws for its whole batch, ends the comparison with its name.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.data import DataLoader
+
+from lit_gans.check.findings import Finding
+from lit_gans.check.recorder import Recorder, is_sharded, line_of_script
+from lit_gans.common._compat.torch import NUMBER_OF_TENSOR, TorchDispatchMode, tree_map
+
+_LIGHTNING = ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "lightning_fabric")
+FAR = 0.01  # difference, relative to how far the training has moved the weights, that is no rounding
+
+
+@dataclass
+class RandomDraw:
+    """Random numbers: the operator, where the script draws them, and their values."""
+
+    operator: str
+    line: str
+    values: Tensor
+
+
+@dataclass
+class RunRecord:
+    """What a process has received and trained.
+
+    Attributes:
+        draws: random numbers in their order.
+        batches: batches of each DataLoader, in the order in which their iterations begin.
+        rows: number of rows of each input of a network, by the name of its record.
+        weights: weights of each optimizer after the compared steps, by the name of the parameter.
+        moved: norm of the difference from the weights before the first step.
+        lightning: packages whose Trainer or Fabric the script may use.
+        error: why the process could not be compared.
+    """
+
+    draws: list[RandomDraw] = field(default_factory=list)
+    batches: list[list[Any]] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)
+    weights: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    moved: dict[str, dict[str, float]] = field(default_factory=dict)
+    lightning: list[str] = field(default_factory=list)
+    error: str = ""
+
+
+class NotJoined(Exception):
+    """Something of a script that has no meaning for one process with the batches of all ranks."""
+
+
+class _Finished(SystemExit):
+    """Ends the second run after its last compared step."""
+
+
+def folder_of_run() -> Path:
+    """Returns the folder in which the ranks of a node save what they have received."""
+    run = f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}_{os.environ.get('MASTER_PORT', '')}"
+    return Path(tempfile.gettempdir(), f"lit_gans_check_{os.getuid()}_{run}")
+
+
+class RecordingMode(TorchDispatchMode):
+    """Context of a run on a rank, which saves its batches, its random numbers, and its weights after some steps.
+
+    Args:
+        steps: number of steps of each optimizer after which the weights are compared.
+        recorder: returns the recorder of the check, which names optimizers and parameters.
+    """
+
+    def __init__(self, steps: int, recorder: Callable[[], Recorder | None]) -> None:
+        super().__init__()
+        self.steps, self.recorder = steps, recorder
+        self.run = RunRecord()
+        self.ended = False  # whether each optimizer has made its compared steps
+        self._loads = False  # whether a DataLoader loads a batch, with random numbers of its own
+        self._before: dict[str, dict[str, Tensor]] = {}
+        self._numbers: dict[str, int] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Any:
+        iterate = DataLoader.__iter__
+
+        def observed(loader: DataLoader[Any]) -> Iterator[Any]:
+            return self.iterator(functools.partial(iterate, loader))
+
+        self._stack.enter_context(patch.object(DataLoader, "__iter__", observed))
+        for register, hook in (
+            (register_optimizer_step_pre_hook, self._before_step),
+            (register_optimizer_step_post_hook, self._after_step),
+        ):
+            self._stack.callback(register(hook).remove)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._stack.close()
+
+    # ---- batches
+
+    def iterator(self, iterate: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """Returns the batches of a DataLoader, and saves them."""
+        return _Batches(self._saved(iterate))
+
+    def _saved(self, iterate: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        saved: list[Any] = []
+        self.run.batches.append(saved)
+        batches = None
+        while True:
+            self._loads = True
+            try:
+                batches = iterate() if batches is None else batches
+                batch = next(batches, self)
+            finally:
+                self._loads = False
+            if batch is self:
+                return
+            if not self.ended:
+                saved.append(tree_map(_copied, batch))
+            yield batch
+
+    # ---- random numbers
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is NUMBER_OF_TENSOR and not isinstance(args[0], Tensor):
+            return args[0]  # a number of the script, which torch hands to modes without its tensor
+        if self.ended or self._loads or torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **kwargs)
+        return self.draw(func, args, kwargs)
+
+    def draw(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Draws random numbers, and saves them."""
+        values = func(*args, **kwargs)
+        saved = _copied(values) if isinstance(values, Tensor) else torch.empty(0)
+        self.run.draws.append(RandomDraw(func.overloadpacket.__name__, line_of_script(), saved))
+        return values
+
+    # ---- weights
+
+    def _weights(self, optimizer: Optimizer) -> tuple[str, dict[str, Tensor]]:
+        recorder = self.recorder()
+        assert recorder is not None
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        named = {recorder.name_of_parameter(parameter): parameter for parameter in parameters}
+        whole = {name: _copied(parameter) for name, parameter in named.items() if not is_sharded(parameter)}
+        return recorder.name_of(optimizer), whole
+
+    @torch.no_grad()
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self.ended:
+            return
+        name, weights = self._weights(optimizer)
+        self._before.setdefault(name, weights)
+
+    @torch.no_grad()
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self.ended:
+            return
+        name, weights = self._weights(optimizer)
+        number = self._numbers[name] = self._numbers.get(name, 0) + 1
+        if number == self.steps:
+            self.run.weights[name] = weights
+            before = self._before[name]
+            self.run.moved[name] = {each: _norm(value - before[each]) for each, value in weights.items()}
+        self.ended = all(each >= self.steps for each in self._numbers.values())
+        if self.ended:
+            recorder = self.recorder()
+            self.run.rows = {} if recorder is None else dict(recorder.rows)
+            self.end()
+
+    def save(self, file: Path, error: BaseException | None) -> None:
+        """Saves what this process has received and trained."""
+        self.run.lightning = [name for name in _LIGHTNING if name in sys.modules]
+        if not self.ended:
+            self.run.error = f"the script has ended before step {self.steps} of each optimizer"
+            if error is not None:
+                self.run.error = str(error) if isinstance(error, NotJoined) else f"{type(error).__name__}: {error}"
+        file.parent.mkdir(exist_ok=True)
+        torch.save(self.run, file)
+
+    def end(self) -> None:
+        """Is called after the last compared step."""
+
+
+class ReplayMode(RecordingMode):
+    """Context of the second run, which receives the batches and the random numbers of all ranks.
+
+    Args:
+        steps: number of compared steps of each optimizer.
+        recorder: returns the recorder of the check.
+        ranks: what the ranks have received.
+    """
+
+    def __init__(self, steps: int, recorder: Callable[[], Recorder | None], ranks: Sequence[RunRecord]) -> None:
+        super().__init__(steps, recorder)
+        self.ranks = ranks
+
+    def iterator(self, iterate: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """Returns the batches of all ranks, one after the other."""
+        return _Batches(self._joined())
+
+    def _joined(self) -> Iterator[Any]:
+        number = len(self.run.batches)
+        self.run.batches.append([])
+        loaded = [rank.batches[number] if number < len(rank.batches) else [] for rank in self.ranks]
+        for batches in zip(*loaded, strict=False):
+            yield tree_map(_concatenated, *batches)
+
+    def draw(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Returns the random numbers of all ranks: the same ones where they are equal, else one after the other."""
+        number, operator, line = len(self.run.draws), func.overloadpacket.__name__, line_of_script()
+        draws = [rank.draws[number] for rank in self.ranks if number < len(rank.draws)]
+        values = func(*args, **kwargs)
+        self.run.draws.append(RandomDraw(operator, line, torch.empty(0)))
+        if len(draws) < len(self.ranks) or any((draw.operator, draw.line) != (operator, line) for draw in draws):
+            there = draws[0].line if draws else "the end"
+            raise NotJoined(f"one process draws random numbers at {line}, where the ranks draw them at {there}")
+        if not isinstance(values, Tensor):
+            raise NotJoined(f"the random numbers of {operator} at {line} cannot be given")
+        drawn, is_weight = [draw.values for draw in draws], bool(args) and isinstance(args[0], nn.Parameter)
+        equal = is_weight or all(torch.equal(each, drawn[0]) for each in drawn)
+        given = drawn[0] if equal and drawn[0].shape == values.shape else None
+        if given is None and values.dim() and all(each.dim() == values.dim() for each in drawn):
+            given = torch.cat(drawn)
+        in_place = operator.endswith("_")
+        if given is None or given.shape[1:] != values.shape[1:] or (in_place and given.shape != values.shape):
+            if equal:  # such as data of a size that depends on the number of ranks
+                return values
+            shapes = ", ".join(str(tuple(each.shape)) for each in drawn)
+            raise NotJoined(
+                f"{operator} at {line} draws {tuple(values.shape)} on one process, and {shapes} on the ranks"
+            )
+        given = given.to(values)
+        return args[0].copy_(given) if in_place else given
+
+    def end(self) -> None:
+        raise _Finished(0)
+
+
+class _Batches(Iterator[Any]):
+    """An iterator whose attributes are those that loops read of a DataLoader's iterator."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().cpu().clone() if isinstance(value, Tensor) else value
+
+
+def _concatenated(first: Any, *others: Any) -> Any:
+    if isinstance(first, Tensor) and first.dim():
+        return torch.cat([first, *others])
+    if all(type(other) is type(first) and bool(other == first) for other in others):
+        return first
+    raise NotJoined(f"batches have {type(first).__name__} that differ between the ranks")
+
+
+def _norm(tensor: Tensor) -> float:
+    return float(tensor.double().norm())
+
+
+# ---- both runs
+
+
+def record_script(script: Callable[[], object], steps: int, recorder: Callable[[], Recorder | None]) -> None:
+    """Runs a script on a rank, and saves what it has received and trained."""
+    _save(script, RecordingMode(steps, recorder), folder_of_run() / f"{os.environ.get('RANK', '0')}.pt")
+
+
+def replay_script(
+    script: Callable[[], object], folder: Path, steps: int, recorder: Callable[[], Recorder | None]
+) -> None:
+    """Runs a script on one process with what the ranks have received."""
+    files = sorted(folder.glob("*.pt"), key=lambda file: int(file.stem))
+    ranks = [torch.load(file, weights_only=False) for file in files]
+    with use_one_device(ranks[0].lightning):
+        _save(script, ReplayMode(steps, recorder, ranks), folder / "joined.pt")
+
+
+def _save(script: Callable[[], object], mode: RecordingMode, file: Path) -> None:
+    error: BaseException | None = None
+    try:
+        with mode:
+            script()
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        mode.save(file, error)
+
+
+def second_run(
+    folder: Path, world_size: int, steps: int, arguments: Sequence[str]
+) -> tuple[list[RunRecord], RunRecord]:
+    """Returns what the ranks have received, and a run of the script on one process that receives it, too."""
+    ranks = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world_size)]
+    for file in folder.glob("*.pt"):
+        if file.stem not in {*map(str, range(world_size))}:  # of an earlier run that was killed
+            file.unlink()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")}
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0"}
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "-m", "lit_gans.check", "--replay", str(folder), "--against-one", str(steps), *arguments]
+    ran = subprocess.run(command, env=kept | alone | address, capture_output=True, encoding="utf-8")
+    file = folder / "joined.pt"
+    joined = torch.load(file, weights_only=False) if file.is_file() else RunRecord(error=ran.stderr[-2000:])
+    shutil.rmtree(folder)
+    return ranks, joined
+
+
+def use_one_device(packages: Sequence[str]) -> ExitStack:
+    """Returns a context in which Lightning's Trainer and Fabric use one device, whatever the script says."""
+    stack = ExitStack()
+    for package in packages:
+        for name in ("Trainer", "Fabric"):
+            cls = getattr(import_module(package), name, None)
+            if cls is not None:
+                stack.enter_context(patch.object(cls, "__init__", _on_one_device(cls.__init__)))
+    return stack
+
+
+def _on_one_device(begin: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(begin)
+    def begin_on_one_device(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs | {"devices": 1, "num_nodes": 1})
+
+    return begin_on_one_device
+
+
+def against_one_process(
+    world_size: int, steps: int, arguments: Sequence[str], has_local_statistics: bool
+) -> list[Finding]:
+    """Runs the script once more on one process, and returns how far the weights of each optimizer are off.
+
+    Args:
+        world_size: number of ranks, which have saved what they have received.
+        steps: number of compared steps of each optimizer.
+        arguments: the script and its arguments.
+        has_local_statistics: whether batch norms use the statistics of each rank.
+    """
+    try:
+        if os.environ.get("LOCAL_WORLD_SIZE", str(world_size)) != str(world_size):
+            raise NotJoined("the ranks run on several nodes")
+        found = differences(*second_run(folder_of_run(), world_size, steps, arguments))
+    except NotJoined as error:
+        return [Finding("not_compared", "one process", str(error))]
+    findings = []
+    for name, off in found.items():
+        what = f"{off:.1e} of the distance that {steps} steps have moved a parameter, at most"
+        remedy = "Compute what depends on the whole batch from values of all ranks."
+        if off <= FAR or has_local_statistics:
+            remedy = ""
+        kind = "as_on_one_process" if off <= FAR else "differs_from_one_process"
+        why = ", with batch norms that use the statistics of each rank" if off > FAR and has_local_statistics else ""
+        findings.append(Finding(kind, name, f"its weights differ from those of one process by {what}{why}", remedy))
+    return findings
+
+
+def differences(ranks: Sequence[RunRecord], joined: RunRecord) -> dict[str, float]:
+    """Returns for each optimizer the largest difference of a parameter, relative to how far training has moved it.
+
+    Raises:
+        NotJoined: the second run has received something else than the ranks.
+    """
+    for run in (*ranks, joined):
+        if run.error:
+            raise NotJoined(run.error)
+    for name, rows in joined.rows.items():
+        together = [rank.rows.get(name, 0) for rank in ranks]
+        if rows != sum(together):
+            raise NotJoined(
+                f"{name} has received {rows} rows on one process, and {' + '.join(map(str, together))} on the ranks:"
+                " its batches are not those of a DataLoader"
+            )
+    found = {}
+    for name, weights in ranks[0].weights.items():
+        if not weights:
+            raise NotJoined(f"the weights of {name} are sharded")
+        others, moved = joined.weights.get(name, {}), ranks[0].moved[name]
+        if {each: value.shape for each, value in weights.items()} != {
+            each: value.shape for each, value in others.items()
+        }:
+            raise NotJoined(f"{name} has other parameters on one process")
+        scale = max(moved.values(), default=0.0)
+        off = [_norm(value - others[each]) / max(moved[each], 1e-3 * scale, 1e-30) for each, value in weights.items()]
+        found[name] = max(off, default=0.0)
+    return found

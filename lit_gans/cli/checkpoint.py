@@ -1,0 +1,83 @@
+"""Opens the checkpoint of a command, constructs its module, and reads the input images of the module."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lit_gans.checkpoints.format import read_checkpoint
+from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.common.errors import RefusedInput
+from lit_gans.config.load import config_of, module_from
+from lit_gans.config.run_folder import refuse_folder, results_folder
+from lit_gans.data.images import WHITE, Frame
+from lit_gans.models.cyclegan import CycleGAN
+from lit_gans.training.module import AdversarialModule
+from lit_gans.training.translator import Direction, Translator
+
+
+def opened(checkpoint: str, output: str | None) -> tuple[dict[str, Any], Path]:
+    """Returns the contents of a checkpoint and the output folder."""
+    path = find_checkpoint(checkpoint)
+    folder = Path(output) if output else results_folder(checkpoint, path) / "generated"
+    refuse_folder(folder, "output")
+    return read_checkpoint(path), folder
+
+
+def loaded(checkpoint: str, output: str | None) -> tuple[AdversarialModule, Path]:
+    """Returns the module of a checkpoint and the output folder.
+
+    Raises:
+        RefusedInput: If the module does not generate images from latents.
+    """
+    content, folder = opened(checkpoint, output)
+    module = module_from(content, checkpoint)
+    refuse_without_latents(module, checkpoint)
+    return module, folder
+
+
+def refuse_without_latents(module: AdversarialModule, source: object) -> None:
+    """Raises `RefusedInput` for a module that translates images or generates points."""
+    if isinstance(module, Translator) or module.image_size == 1:
+        raise RefusedInput(f"{source}: expected a GAN that maps latents to images, not a {type(module).__name__}.")
+
+
+def refuse_truncation(module: AdversarialModule, truncation: float | None) -> None:
+    """Raises `RefusedInput` if truncation is requested for a module without latents."""
+    if truncation is not None and isinstance(module, Translator):
+        raise RefusedInput(f"truncation={truncation}: {module.name} has no latents; leave out truncation=.")
+
+
+def turn(module: AdversarialModule, direction: Direction) -> None:
+    """Sets the direction in which a module translates.
+
+    Raises:
+        RefusedInput: If the module does not support the direction.
+    """
+    if direction == "b_to_a":
+        if not isinstance(module, CycleGAN):
+            raise RefusedInput(
+                f"direction={direction}: a {type(module).__name__} does not translate back; leave out direction=."
+            )
+        module.exchange_domains()
+
+
+def frame_of(content: dict[str, Any], module: AdversarialModule) -> Frame:
+    """Returns the settings with which files are converted to input images of a checkpoint's module, without cropping.
+
+    Args:
+        content: contents of the checkpoint.
+        module: module of the checkpoint.
+    """
+    data = config_of(content).get("data") or {}
+    channels = module.input_channels if isinstance(module, Translator) else module.channels
+    bounds = data.get("value_range")
+    value_range = None if bounds is None else (float(bounds[0]), float(bounds[1]))
+    return Frame(module.image_size, channels, "none", WHITE, data.get("dtype", "uint8"), value_range)
+
+
+def read_with(frame: Frame, value_range: tuple[float, float] | None, max_pixels: int | None) -> Frame:
+    """Returns the settings for reading input files, after replacing some of them by the arguments of a command."""
+    bounds = frame.value_range if value_range is None else (float(value_range[0]), float(value_range[1]))
+    return replace(frame, value_range=bounds, max_pixels=max_pixels, keys="")

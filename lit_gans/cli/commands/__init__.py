@@ -1,0 +1,1 @@
+"""Commands of `lit-gans`. Every file is a command with the name of the file."""

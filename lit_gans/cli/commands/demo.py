@@ -1,0 +1,28 @@
+"""`lit-gans demo checkpoint=PATH`: serves a web page with seeds, classes, truncation, directions and walks.
+
+Examples:
+    lit-gans demo checkpoint=outputs/dcgan_digits/version_0
+    lit-gans demo checkpoint=outputs/dcgan_digits/version_0 port=8000 directions=8
+    lit-gans demo checkpoint=outputs/dcgan_digits/version_0 host=0.0.0.0
+"""
+
+from __future__ import annotations
+
+from lit_gans.cli.checkpoint import loaded
+from lit_gans.common.errors import refusing
+from lit_gans.demo.app import app
+
+
+def demo(checkpoint: str, port: int = 7860, host: str = "127.0.0.1", directions: int = 5) -> None:
+    """Serves a web page to explore a generator until Ctrl-C is pressed. Needs the extra `demo-app`.
+
+    Args:
+        checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
+            hf://owner/name. For a run folder, the best checkpoint is used, or the last one if there is no best.
+        port: port of the server.
+        host: network interface of the server; 0.0.0.0 also serves the page to other machines.
+        directions: number of sliders for directions.
+    """
+    module, folder = loaded(checkpoint, None)
+    with refusing(f"port={port}"):
+        app(module, folder.parent.parent.name, directions).launch(server_name=host, server_port=port, show_error=True)

@@ -1,0 +1,81 @@
+"""`lit-gans export checkpoint=PATH [format=onnx]`: the networks as safetensors, or the generator as ONNX.
+
+Examples:
+    lit-gans export checkpoint=outputs/dcgan_digits/version_0
+    lit-gans export checkpoint=outputs/dcgan_digits/version_0 dtype=float16 output=my_networks
+    lit-gans export checkpoint=outputs/dcgan_digits/version_0 format=onnx
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from lit_gans.checkpoints.exported import WEIGHTS
+from lit_gans.checkpoints.format import read_checkpoint
+from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.cli.checkpoint import turn
+from lit_gans.common.errors import RefusedInput
+from lit_gans.config.load import module_from
+from lit_gans.config.run_folder import output_file, results_folder
+from lit_gans.export.onnx import example_inputs, export_onnx
+from lit_gans.export.safetensors import Dtype, save_networks
+from lit_gans.training.sampling import Weights
+from lit_gans.training.translator import Direction
+
+
+def export(
+    checkpoint: str,
+    format: Literal["safetensors", "onnx"] = "safetensors",
+    output: str | None = None,
+    weights: Weights | None = None,
+    direction: Direction = "a_to_b",
+    dtype: Dtype = "float32",
+    optimizers: bool = False,
+) -> Path:
+    """Writes the networks of a checkpoint in a format for other programs.
+
+    `safetensors` writes a folder with all networks, the class with its arguments, and a model card, in the layout of
+    the Hugging Face Hub. `lit_gans.load`, `init_from` and all commands accept the folder as a checkpoint. `onnx` writes
+    the generator as a file for runtimes without PyTorch.
+
+    Args:
+        checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote. For a run folder,
+            the best checkpoint is used, or the last one if there is no best.
+        format: `safetensors` or `onnx`.
+        output: output folder, or path of the ONNX file; null uses `networks/` or `generator.onnx` in the run folder.
+        weights: `ema` writes the averaged generator as the generator; `raw` leaves out the averaged generator; null
+            writes both to safetensors, and the averaged generator to ONNX if it exists.
+        direction: `b_to_a` writes CycleGAN's generator of the first domain to ONNX instead of the generator of the
+            second domain.
+        dtype: `float32`, or `float16` for files of half the size.
+        optimizers: whether to also write the state that `resume` needs, so that other users can continue the run.
+
+    Returns:
+        The path of the folder or file.
+
+    Raises:
+        RefusedInput: If the checkpoint cannot be exported, a package is missing, or the output cannot be written.
+    """
+    if format == "onnx" and (optimizers or dtype != "float32"):
+        raise RefusedInput("format=onnx writes a generator in float32: leave out dtype= and optimizers=.")
+    if format != "onnx" and direction == "b_to_a":
+        raise RefusedInput(f"direction={direction}: format=safetensors writes both directions; leave out direction=.")
+    path = find_checkpoint(checkpoint)
+    name = "networks" if format == "safetensors" else "generator.onnx"
+    target = Path(output) if output else results_folder(checkpoint, path) / name
+    output_file(target / WEIGHTS if format == "safetensors" else target)
+    content = read_checkpoint(path)
+    module = module_from(content, path)
+    turn(module, direction)
+    if format == "safetensors":
+        written = save_networks(content, target, weights, dtype, optimizers)
+        print(f"networks of {type(module).__name__}: {written}")
+        return written
+    written = export_onnx(module, target, weights)
+    used = "raw" if weights == "raw" or module.averaged_generator is None else "ema"
+    print(f"generator of {type(module).__name__}, {used} weights: {written}")
+    shapes = (f"{name} ({', '.join(map(str, ['n', *x.shape[1:]]))})" for name, x in example_inputs(module).items())
+    print(f"  inputs    {', '.join(shapes)}")
+    print(f"  output    images (n, {', '.join(map(str, module.image_shape))})")
+    return written

@@ -1,0 +1,88 @@
+"""`lit-gans fit ...`: trains with the arguments of the Lightning CLI.
+
+Examples:
+    lit-gans fit -c outputs/dcgan_digits/version_0/run.yaml
+    lit-gans fit --model DCGAN --data Digits --trainer.max_steps 300
+    lit-gans fit --help
+"""
+
+from __future__ import annotations
+
+import warnings
+from argparse import ArgumentError
+from typing import Any
+
+from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from lit_gans.common._compat.jsonargparse import other_class_other_arguments
+from lit_gans.common._compat.lightning import KeepsGivenSettings
+from lit_gans.common.errors import RefusedInput, one_line
+from lit_gans.common.quiet import quiet
+from lit_gans.config.build import constructing_trainer
+from lit_gans.config.groups import GROUPS
+from lit_gans.config.mistakes import DONE, exit_with_2
+from lit_gans.training.module import AdversarialModule
+
+_LINKED = ("image_size", "channels")
+
+
+class GansCLI(KeepsGivenSettings, LightningCLI):
+    """Lightning CLI that sets the image size and the channels of the model to the values of the data."""
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """Returns `fit` as the only subcommand, because GANs have no validation, test or prediction loop."""
+        return {"fit": LightningCLI.subcommands()["fit"]}
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        for name in _LINKED:
+            parser.link_arguments(f"data.init_args.{name}", f"model.init_args.{name}")
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        with constructing_trainer():
+            return super().instantiate_trainer(**kwargs)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the Lightning CLI with the arguments after `lit-gans fit`, and returns the exit code."""
+    quiet()
+    return exit_with_2(lambda: _run(["fit", *arguments]))
+
+
+def _find_refused_input(error: BaseException | None) -> RefusedInput | None:
+    """Returns the `RefusedInput` that caused an error of jsonargparse, or None.
+
+    jsonargparse replaces the errors of constructors by its own errors.
+    """
+    while error is not None and not isinstance(error, RefusedInput):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _run(arguments: list[str]) -> int:
+    for argument in arguments:
+        name = argument.partition("=")[0].removeprefix("--model.").removeprefix("init_args.")
+        if argument.startswith("--model.") and name in _LINKED:  # the linked value would silently replace the argument
+            raise RefusedInput(f"--model.{name}: the model uses the value of the data: use --data.{name}.")
+    for group in ("model", "data", "callbacks"):
+        GROUPS[group].classes()  # imports the classes, so that `--model DCGAN` needs no module path
+    try:
+        with other_class_other_arguments(), warnings.catch_warnings():
+            # Lightning warns that sys.argv also has arguments, but they are the same arguments
+            warnings.filterwarnings("ignore", message=".*LightningCLI's args parameter.*")
+            GansCLI(
+                AdversarialModule,
+                LightningDataModule,
+                args=arguments,
+                subclass_mode_model=True,
+                subclass_mode_data=True,
+                parser_kwargs={"exit_on_error": False},
+                auto_configure_optimizers=False,  # the GANs configure one optimizer per network
+                seed_everything_default=0,
+                save_config_kwargs={"overwrite": True},
+            )
+    except (ArgumentError, MisconfigurationException, OSError, TypeError, ValueError, UserWarning) as error:
+        raise _find_refused_input(error) or RefusedInput(one_line(error)) from error
+    return DONE

@@ -1,0 +1,304 @@
+"""`lit-gans train [experiment=NAME] [key=value ...]`: trains a GAN, or a sweep with -m; the default data is digits.
+
+Examples:
+    lit-gans train experiment=sngan_digits trainer.max_steps=300
+    lit-gans train model=wgan_gp data=folder data.root=PHOTOS data.image_size=64
+    lit-gans train -m experiment=dcgan_digits seed=0,1,2
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+import yaml
+from hydra import compose
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from lightning.pytorch import Callback, LightningDataModule, Trainer
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from omegaconf import DictConfig
+
+from lit_gans.callbacks import Mirror, RunCheckpoint, RunConfig
+from lit_gans.checkpoints.locate import FOLDER, find_checkpoint, resume_point
+from lit_gans.checkpoints.remote import Remote
+from lit_gans.cli.commands.plan import planned
+from lit_gans.cli.notices import Notices
+from lit_gans.cli.outcome import SweepRun, entry_of, found_by_sweeper, report, write_summary
+from lit_gans.cli.sweep_score import RefusedSweep, sweep_score
+from lit_gans.cli.train_arguments import (
+    RUN_FOLDER,
+    arguments_of_job,
+    experiment_file,
+    given_folders,
+    is_sweep,
+    with_defaults,
+    without_address,
+)
+from lit_gans.common._compat.lightning import start_others_with
+from lit_gans.common.atomic import writing
+from lit_gans.common.errors import FailedWrite, RefusedInput, out_of_memory
+from lit_gans.common.loggers import end_loggers
+from lit_gans.common.paths import shown
+from lit_gans.common.process_state import process_state_restored
+from lit_gans.common.quiet import quiet
+from lit_gans.config.build import build, refuse_start, resolve, to_cli
+from lit_gans.config.hydra_app import hydra_command
+from lit_gans.config.mistakes import DONE, FAILED, REFUSED, STOPPED, error_message, exit_with_2
+from lit_gans.config.overrides import key_of, quote
+from lit_gans.config.run_folder import (
+    broadcast_from_rank_0,
+    data_origins,
+    own_folder,
+    refuse_folder,
+    run_folder,
+    run_name,
+    sweep_folder,
+)
+from lit_gans.training.callback import callbacks_of
+from lit_gans.training.module import AdversarialModule
+
+_RESOLVED = "--resolved"  # flag that starts an additional process; its value is the file of the resolved configuration
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """Outcome of a run of `lit-gans train`.
+
+    Args:
+        code: exit code.
+        run: entry in the table of a sweep; None if nothing was trained.
+        signal: number of the signal that stopped the run; None if no signal was received.
+        score: value of the best checkpoint; None if it is not finite or the training was stopped.
+    """
+
+    code: int
+    run: SweepRun | None = None
+    signal: int | None = None
+    score: float | None = None
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command with its arguments and returns the exit code."""
+    quiet()
+    if arguments[:1] == [_RESOLVED]:
+        return exit_with_2(lambda: _run_additional_process(Path(arguments[1])))
+    return exit_with_2(lambda: _run_or_sweep(*with_defaults(planned(arguments))))
+
+
+def _run_additional_process(resolved: Path) -> int:
+    """Runs an additional process of a training run, and returns the exit code."""
+    with _failures_printed():
+        return report(train(yaml.safe_load(resolved.read_bytes())))
+    return FAILED
+
+
+def _run_or_sweep(typed: list[str], notices: list[str]) -> int:
+    arguments, address = without_address(experiment_file(typed))
+    folders = given_folders(arguments)
+    for key, path in folders.items():
+        refuse_folder(path, key)
+    if not is_sweep(arguments):
+        return hydra_command("train", lambda composed: _run_job(composed, typed, notices, address).code, arguments)
+    if "hydra.sweep.dir" not in folders:
+        arguments = [*arguments, f"hydra.sweep.dir={quote(str(sweep_folder()))}"]
+    return _sweep(arguments, typed, notices)
+
+
+def _sweep(arguments: list[str], typed: list[str], notices: list[str]) -> int:
+    """Runs a sweep, prints its table, and returns the exit code."""
+    runs: list[SweepRun] = []
+
+    def job(composed: DictConfig) -> tuple[int, float | None]:
+        try:
+            outcome = _run_job(composed, typed, notices)
+        except RefusedSweep as error:
+            print(f"lit-gans: {error}", file=sys.stderr)
+            sys.exit(REFUSED)
+        runs.extend([] if outcome.run is None else [outcome.run])
+        if outcome.signal:  # ends the sweep, even if the run's checkpoint could not be written
+            sys.exit(STOPPED + outcome.signal)
+        return outcome.code, outcome.score
+
+    try:
+        return hydra_command("train", job, arguments)
+    finally:
+        if len(runs) > 1 and os.environ.get("RANK", "0") == "0":
+            folder = shown(runs[0].folder.parent)
+            print("\n".join(["", *write_summary(runs, folder), *found_by_sweeper(folder)]), flush=True)
+
+
+def _run_job(composed: DictConfig, typed: list[str], notices: list[str], address: str | None = None) -> RunOutcome:
+    """Trains one composed configuration, and copies the run folder to the URL `address` unless it is None."""
+    hydra = HydraConfig.get()
+    overrides, sweeping = list(hydra.overrides.task), hydra.mode == RunMode.MULTIRUN
+    start = time.perf_counter()
+    refuse_start(composed.resume, composed.init_from)
+    if composed.trainer.default_root_dir is None:
+        composed.trainer.default_root_dir = str(_folder(composed, sweeping, address))
+    config = resolve(composed)
+    folder = Path(config["trainer"]["default_root_dir"])
+    code, run = FAILED, SweepRun(overrides, {}, folder, folder, is_finished=False)  # outcome of a run that diverges
+    trainer: Trainer | None = None
+    with own_folder(folder, is_copy=address is not None):
+        if address is not None:
+            broadcast_from_rank_0(lambda: _download(address, folder, composed.resume))
+        checkpoint, reached = resume_point(config["resume"], folder)
+        config["resume"] = str(checkpoint or "none")  # all processes must resume from the same checkpoint
+        if config["init_from"] is not None and checkpoint is None:
+            config["init_from"] = str(find_checkpoint(config["init_from"]))
+        last = config["trainer"]["max_steps"]
+        if isinstance(last, int) and 0 < last <= reached:
+            print(
+                f"Nothing was trained: {shown(Path(config['resume']))} is at iteration {reached}, and"
+                f" trainer.max_steps={last}. Use a larger trainer.max_steps to continue from this iteration.",
+                flush=True,
+            )
+            return RunOutcome(DONE)
+        with _failures_printed():
+            with process_state_restored():
+                module, data, trainer = build(config)
+                more = [sweep_score(), Mirror(address) if address else None]
+                callbacks = [RunConfig(config, _files(composed, config)), Notices(notices), *filter(None, more)]
+                fit(module, data, trainer, config, callbacks)
+            run = entry_of(trainer, overrides, time.perf_counter() - start)
+            code = report(trainer, [shlex.quote(item) for item in arguments_of_job(typed, overrides)])
+    checkpoints = callbacks_of(trainer, RunCheckpoint) if trainer is not None else []
+    signal = next((callback.received_signal for callback in checkpoints if callback.received_signal), None)
+    best = next((callback.best_value for callback in checkpoints), None)
+    score = best if code == DONE and best is not None and math.isfinite(best) else None
+    return RunOutcome(code, run, signal, score)
+
+
+def _folder(composed: DictConfig, sweeping: bool, address: str | None) -> Path:
+    """Returns the folder of a run: the folder given by the user, or a numbered folder in a sweep, or a version folder.
+
+    `resume=auto` returns the newest version folder, otherwise the folder is new. The folder is always new for a run
+    that is copied to a URL.
+
+    Raises:
+        RefusedInput: If the folder cannot be created.
+    """
+    hydra = HydraConfig.get()
+    if sweeping or "hydra.run.dir" in given_folders(list(hydra.overrides.hydra)) or hydra.run.dir != ".":
+        return Path(hydra.runtime.output_dir)
+    experiment_choices = hydra.runtime.choices
+    overrides = {key_of(item): item for item in hydra.overrides.task}
+    # composing takes 0.2 s, so it is done only if an override may differ from the experiment
+    if experiment_choices["experiment"] is not None and {"model", "data"} & overrides.keys():
+        experiment = [*hydra.overrides.hydra, *(item for key, item in overrides.items() if key == "experiment")]
+        composed_alone = compose(hydra.job.config_name, experiment, return_hydra_config=True)
+        experiment_choices = composed_alone.hydra.runtime.choices
+    name = run_name(hydra.runtime.choices, experiment_choices, data_origins(resolve(composed)["data"]))
+    return run_folder(name, composed.resume if address is None else "none").absolute()
+
+
+def _download(address: str, folder: Path, resume: str) -> str:
+    """Downloads the run at a URL to its new local folder if `resume=auto` continues the run. Returns the URL.
+
+    Raises:
+        RefusedInput: If the URL cannot be read, or if it contains a run whose files a new run would overwrite.
+    """
+    remote = Remote(address)
+    is_run = any(name.startswith(f"{FOLDER}/") for name in remote.files())
+    if is_run and resume != "auto":
+        raise RefusedInput(
+            f"{RUN_FOLDER}={address} already has a run: use resume=auto to continue it, or choose another URL."
+        )
+    if is_run:
+        print(f"downloading {address}", flush=True)
+        remote.download(folder)
+    return address
+
+
+@contextmanager
+def _failures_printed() -> Iterator[None]:
+    """Context manager that prints certain errors instead of raising them, so that a sweep continues with its next run.
+
+    These errors are divergence, a failed write, and insufficient device memory.
+    """
+    try:
+        yield
+    except FloatingPointError as error:
+        print(f"lit-gans: {error}", file=sys.stderr)
+    except FailedWrite as error:
+        print(f"lit-gans: {error} resume=auto continues from the last checkpoint.", file=sys.stderr)
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        print(f"lit-gans: {out_of_memory(error)}", file=sys.stderr)
+
+
+def train(config: dict[str, Any]) -> Trainer:
+    """Trains with a resolved configuration, and returns the trainer. See `fit`."""
+    with process_state_restored():
+        module, data, trainer = build(config)
+        fit(module, data, trainer, config, [RunConfig(config)])
+    return trainer
+
+
+def fit(
+    module: AdversarialModule,
+    data: LightningDataModule,
+    trainer: Trainer,
+    config: dict[str, Any],
+    callbacks: Sequence[Callback],
+) -> None:
+    """Trains the objects that `build` returned for a resolved configuration, and closes the loggers.
+
+    Args:
+        module: module to train.
+        data: datamodule of the training images.
+        trainer: trainer that runs the training.
+        config: resolved configuration.
+        callbacks: callbacks that are added to the callbacks of the configuration.
+
+    Raises:
+        RefusedInput: If the configuration is invalid. Nothing has been trained.
+    """
+    trainer.callbacks[:0] = callbacks  # type: ignore[attr-defined]
+    trainer.ckpt_path = None if config["resume"] == "none" else config["resume"]  # callbacks read it in `setup`
+    with _resolved(config) as file:
+        start_others_with(trainer, [sys.executable, "-m", "lit_gans", "train", _RESOLVED, str(file)])
+        failed = True
+        try:
+            trainer.fit(module, datamodule=data, weights_only=True)
+            failed = False
+        except MisconfigurationException as error:  # raised by Lightning before the first step
+            raise RefusedInput(f"trainer: {error_message(error)}") from error
+        finally:
+            end_loggers(trainer.loggers, failed)
+
+
+@contextmanager
+def _resolved(config: dict[str, Any]) -> Iterator[Path]:
+    """Yields the path of a temporary file with the resolved configuration, which additional processes read."""
+    with writing(Path("the temporary folder (TMPDIR)")):
+        folder = TemporaryDirectory(prefix="lit_gans_")
+    with folder:
+        path = Path(folder.name) / "resolved.yaml"
+        with writing(path):
+            path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+        yield path
+
+
+def _files(composed: DictConfig, config: dict[str, Any]) -> dict[str, str]:
+    """Returns the contents of `config.yaml` and `run.yaml` by file name.
+
+    `config.yaml` is the resolved configuration, and `run.yaml` the equivalent configuration for the Lightning CLI. A
+    training with `run.yaml` writes to the subfolder `fit` of this run.
+    """
+    for_cli = composed.copy()
+    for_cli.trainer.default_root_dir = str(Path(config["trainer"]["default_root_dir"]) / "fit")
+    cli = to_cli(resolve(for_cli) | {"init_from": config["init_from"]})
+    return {"config.yaml": yaml.safe_dump(config, sort_keys=False), "run.yaml": yaml.safe_dump(cli, sort_keys=False)}

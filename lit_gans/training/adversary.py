@@ -1,0 +1,449 @@
+"""Adversarial training for a module that already exists: discriminators, their loss, and a term for the module's loss.
+
+    adversary = Adversary(PatchGAN(0, 3, 64), loss="hinge", weight=0.1)
+    output = autoencoder(images)
+    loss = l1_loss(output, images) + adversary.loss(output)  # the autoencoder steps on this loss
+    adversary.step(images, output, optimizer)  # the discriminator steps
+
+It works in a LightningModule with manual optimization, with Fabric, and in a training loop in plain PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from operator import add
+from typing import Any, Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.nn import functional
+
+from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.noise import Noise
+from lit_gans.common.precision import full_precision
+from lit_gans.training.adaptive_weight import (
+    LARGEST,
+    RecordedLayer,
+    adaptive_weight,
+    gradient_at,
+    weight_gradient,
+    with_gradient,
+)
+from lit_gans.training.augmentation import Augmentations, Augmenter
+from lit_gans.training.batch import Batch
+from lit_gans.training.diffaugment import Augmentation
+from lit_gans.training.losses import (
+    Scores,
+    critic_generator,
+    features_of,
+    flat_scores,
+    hinge_discriminator,
+    least_squares_discriminator,
+    least_squares_generator,
+    logistic_discriminator,
+    non_saturating_generator,
+    relativistic,
+    tensors_of,
+    wasserstein_critic,
+)
+from lit_gans.training.penalties import gradient_penalty, r1_penalty
+from lit_gans.training.schedules import Number, Progress, Schedule, refuse_weights, value_at
+
+LossName = Literal["hinge", "logistic", "least_squares", "wasserstein", "relativistic"]
+_LOSSES: dict[str, tuple[Callable[..., Tensor], Callable[[Tensor], Tensor]]] = {
+    "hinge": (hinge_discriminator, critic_generator),
+    "logistic": (logistic_discriminator, non_saturating_generator),
+    "least_squares": (least_squares_discriminator, least_squares_generator),
+    "wasserstein": (wasserstein_critic, critic_generator),
+}
+_COMPARED = ("wasserstein", "relativistic")  # losses whose scores have no threshold between data and outputs
+_LECAM_DECAY = 0.99  # decay of the averaged scores in the authors' code
+_PERTURBATION = 0.01  # standard deviation of the noise of `approximate_r1`
+
+
+class Adversary(nn.Module):
+    """Holds one or several discriminators. Returns their loss, and the adversarial term of the generator's loss.
+
+    The generator is any module whose output the discriminators compare with data: an autoencoder, a vocoder, a
+    super-resolution or a segmentation network. The adversary does not hold it. Data and outputs are tensors (n, c, ...)
+    with any number of dimensions that the discriminators support.
+
+    A discriminator returns its scores: a tensor (n, ...), or a list, tuple or dict of scores. With `feature_matching`,
+    each score is a `WithFeatures`. The losses of all scores are added.
+
+    `loss` freezes the discriminators while they run, so that the generator's backward pass leaves no gradients in them.
+    On several ranks, each rank passes its own rows. Every value that is not a mean over rows, such as the adaptive
+    weight, is averaged over the ranks before it is used, so that all ranks together train as a single process does.
+    Random numbers have a seed from torch's default generator of the host. If the ranks have equal seeds, they draw
+    their rows of the numbers that a single process draws.
+
+    Args:
+        discriminator: the discriminator, or several.
+        loss: pair of losses. `hinge`, `logistic`, `least_squares` and `wasserstein` are those of `losses.py`.
+            `relativistic` compares each row of the data with the same row of the output.
+        weight: factor of the adversarial term. It can be a schedule. With an adaptive weight, both are multiplied.
+        feature_matching: weight of the mean absolute difference between the features of the output and of the data
+            (Larsen et al. 2016; Kumar et al. 2019, equation 4), averaged over all layers.
+        r1_gamma, r2_gamma: weights of R1 and R2, half the squared gradient norm (Mescheder et al. 2018, equation 9).
+            They can be schedules.
+        gradient_penalty: weight of the two-sided gradient penalty (Gulrajani et al. 2017, equation 3).
+        approximate_r1: weight of the mean squared difference between the scores of the data and of the data with noise
+            of standard deviation 0.01 (Lin et al. 2025, "Diffusion Adversarial Post-Training for One-Step Video
+            Generation"). It needs no second derivative.
+        penalty_every: number of iterations between two computations of the penalties, which are then multiplied by it
+            (Karras et al. 2020, appendix B).
+        lecam: weight of LeCam's regularization (Tseng et al. 2021, "Regularizing Generative Adversarial Networks under
+            Limited Data"): the squared difference of the scores from the averaged scores of the opposite kind.
+        diffaugment: augmentations of images (n, c, h, w) in [-1, 1], see `diffaugment.py`.
+        augmentation: augmentation with a fixed, scheduled or adaptive probability, see `augmentation.py`.
+        start: first iteration in which `loss` is not 0, and in which `step` trains the discriminators.
+        ramp: number of iterations in which the weight then rises linearly from 0.
+
+    Attributes:
+        terms: values of the last calls, for logging: `adversarial`, `feature_matching`, `adaptive_weight`,
+            `discriminator`, `penalty`.
+
+    Raises:
+        RefusedInput: if a value is out of range, or if options contradict each other.
+
+    Examples:
+        >>> adversary = Adversary(nn.Sequential(nn.Flatten(), nn.Linear(12, 1)), weight=0.5)
+        >>> optimizer = torch.optim.Adam(adversary.parameters())
+        >>> data, output = torch.ones(2, 3, 2, 2), torch.zeros(2, 3, 2, 2, requires_grad=True)
+        >>> adversary.loss(output).requires_grad
+        True
+        >>> adversary.step(data, output, optimizer)
+        True
+    """
+
+    def __init__(
+        self,
+        discriminator: nn.Module | Sequence[nn.Module],
+        loss: LossName = "hinge",
+        *,
+        weight: Number = 1.0,
+        feature_matching: float = 0.0,
+        r1_gamma: Number = 0.0,
+        r2_gamma: Number = 0.0,
+        gradient_penalty: float = 0.0,
+        approximate_r1: float = 0.0,
+        penalty_every: int = 1,
+        lecam: float = 0.0,
+        diffaugment: Sequence[Augmentation] = (),
+        augmentation: Augmenter | None = None,
+        start: int = 0,
+        ramp: int = 0,
+    ) -> None:
+        super().__init__()
+        if loss not in get_args(LossName):
+            raise RefusedInput(f"loss={loss!r} does not exist: use one of {', '.join(get_args(LossName))}.")
+        refuse_weights(weight=weight, feature_matching=feature_matching, r1_gamma=r1_gamma, r2_gamma=r2_gamma)
+        refuse_weights(gradient_penalty=gradient_penalty, approximate_r1=approximate_r1, lecam=lecam)
+        refuse_below(1, penalty_every=penalty_every)
+        refuse_below(0, start=start, ramp=ramp)
+        self.discriminators = nn.ModuleList([discriminator] if isinstance(discriminator, nn.Module) else discriminator)
+        if not len(self.discriminators):
+            raise RefusedInput("discriminator=[]: an adversary needs at least one discriminator.")
+        self.loss_name, self.weight, self.feature_matching = loss, weight, feature_matching
+        self.r1_gamma, self.r2_gamma, self.gradient_penalty = r1_gamma, r2_gamma, gradient_penalty
+        self.approximate_r1, self.penalty_every, self.lecam = approximate_r1, penalty_every, lecam
+        self.start, self.ramp = start, ramp
+        self.augmentations = Augmentations(tuple(diffaugment), augmentation)
+        self.register_buffer("augmentation_state", Augmentations.new_state())
+        # sums of the averaged scores of data and of outputs, and the sum of the weights of both averages
+        self.register_buffer("averaged_scores", torch.zeros(3))
+        self.terms: dict[str, Tensor] = {}
+
+    augmentation_state: Tensor
+    averaged_scores: Tensor
+
+    # ---- the generator's step
+
+    def loss(
+        self,
+        output: Float[Tensor, "n c *shape"],
+        data: Float[Tensor, "n c *shape"] | None = None,
+        *,
+        condition: Sequence[Tensor] = (),
+        iteration: int | None = None,
+        reconstruction: Tensor | None = None,
+        last_layer: RecordedLayer | None = None,
+    ) -> Float[Tensor, ""]:
+        """Returns the weighted adversarial term of the generator's loss, with its graph to `output`.
+
+        With `reconstruction` and `last_layer`, the weight adapts to the gradients of both losses (Esser et al. 2021,
+        equation 7); `feature_matching` is not adapted.
+
+        Args:
+            output: the generator's output.
+            data: data of the same shape, which `relativistic` and `feature_matching` need.
+            condition: further arguments of the discriminators.
+            iteration: number of finished iterations. It is needed for `start`, `ramp` and schedules.
+            reconstruction: the generator's other loss, a scalar whose graph `output` is part of.
+            last_layer: the generator's last convolution, see `record_layer`.
+
+        Raises:
+            RefusedInput: if an argument that an option needs is missing.
+        """
+        self._raise_if_missing(data, reconstruction, last_layer)
+        progress = self._progress(iteration, output)
+        if progress.iterations < self.start:
+            return output.new_zeros((), dtype=torch.float32)
+        # with an adaptive weight, the gradients at the output are computed here, and not a second time by the generator
+        fake = output if last_layer is None else full_precision(output.detach()).requires_grad_()
+        with self._frozen():
+            augmented = self._augmented(data, fake, self._noise(fake), progress)
+            on_fake = self._scores(augmented["fake"], condition)
+            on_real = self._scores(augmented["image"], condition) if self._compares else None
+        adversarial = self._generator_loss(on_real, on_fake)
+        matching = feature_distance(on_real, on_fake) if self.feature_matching else None
+        weight, ramp = value_at(self.weight, progress), self._ramp_at(progress)
+        self.terms["adversarial"] = adversarial.detach()
+        if matching is not None:
+            self.terms["feature_matching"] = matching.detach()
+        if reconstruction is None or last_layer is None:
+            term = weight * adversarial
+            return ramp * (term if matching is None else term + self.feature_matching * matching)
+        gradient = gradient_at(adversarial, fake, retain_graph=matching is not None)
+        balance = self._balance(reconstruction, output, gradient, last_layer)
+        self.terms["adaptive_weight"] = balance
+        term, gradient = weight * balance * adversarial, weight * balance * gradient
+        if matching is not None:
+            term = term + self.feature_matching * matching
+            gradient = gradient + self.feature_matching * gradient_at(matching, fake)
+        return with_gradient(ramp * term, output, ramp * gradient)
+
+    def _raise_if_missing(
+        self, data: Tensor | None, reconstruction: Tensor | None, last_layer: RecordedLayer | None
+    ) -> None:
+        if self._compares and data is None:
+            option = "feature_matching" if self.feature_matching else f"loss={self.loss_name!r}"
+            raise RefusedInput(f"{option} compares the output with the data: pass loss(output, data).")
+        if (reconstruction is None) != (last_layer is None):
+            raise RefusedInput(
+                "an adaptive weight needs both reconstruction=... and last_layer=...: pass both, or none."
+            )
+        if last_layer is not None and last_layer.output is None:
+            raise RefusedInput(
+                "last_layer has recorded no forward pass: call the generator inside `with record_layer(layer) as last`."
+            )
+
+    @property
+    def _compares(self) -> bool:
+        """Whether the generator's loss also depends on the scores or features of the data."""
+        return self.loss_name == "relativistic" or self.feature_matching > 0
+
+    def _generator_loss(self, on_real: Scores | None, on_fake: Scores) -> Tensor:
+        if self.loss_name == "relativistic":
+            return added(relativistic(fake, real) for fake, real in pairs_of(on_fake, on_real))
+        return added(_LOSSES[self.loss_name][1](scores) for scores in tensors_of(on_fake))
+
+    def _balance(self, reconstruction: Tensor, output: Tensor, gradient: Tensor, last_layer: RecordedLayer) -> Tensor:
+        """Returns the adaptive weight (Esser et al. 2021, equation 7).
+
+        Args:
+            reconstruction: the generator's other loss.
+            output: the generator's output.
+            gradient: gradient of the adversarial loss with respect to the output.
+            last_layer: the generator's last convolution.
+        """
+        assert last_layer.input is not None
+        assert last_layer.output is not None
+        of_reconstruction = gradient_at(reconstruction, last_layer.output, retain_graph=True)
+        # from the output back to the layer, for example through a tanh or a crop
+        (of_adversarial,) = torch.autograd.grad(output, last_layer.output, gradient.to(output.dtype), retain_graph=True)
+        both = (weight_gradient(last_layer.layer, last_layer.input, g) for g in (of_reconstruction, of_adversarial))
+        means = mean_over_ranks(torch.stack([*both]))
+        return adaptive_weight(means[0], means[1], LARGEST)
+
+    @contextmanager
+    def _frozen(self) -> Iterator[None]:
+        """Context manager in which the discriminators run without a graph to their parameters."""
+        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        for parameter in trained:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in trained:
+                parameter.requires_grad_(True)
+
+    # ---- the discriminators' step
+
+    def step(
+        self,
+        data: Float[Tensor, "n c *shape"],
+        output: Float[Tensor, "n c *shape"],
+        optimizer: Any,
+        *,
+        condition: Sequence[Tensor] = (),
+        iteration: int | None = None,
+        backward: Callable[[Tensor], Any] = Tensor.backward,
+    ) -> bool:
+        """Runs one step of the discriminators, and returns whether there was one: before `start`, there is none.
+
+        Args:
+            data: the data.
+            output: the generator's output for these data. Its graph to the generator is not used.
+            optimizer: optimizer of this module's parameters, also an optimizer of Lightning or of Fabric.
+            condition: further arguments of the discriminators.
+            iteration: number of finished iterations, see `loss`.
+            backward: runs the backward pass of a loss: `self.manual_backward` of a LightningModule, `fabric.backward`.
+        """
+        if self._progress(iteration, data).iterations < self.start:
+            return False
+        loss = self.discriminator_loss(data, output, condition=condition, iteration=iteration)
+        optimizer.zero_grad()
+        backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        return True
+
+    def discriminator_loss(
+        self,
+        data: Float[Tensor, "n c *shape"],
+        output: Float[Tensor, "n c *shape"],
+        *,
+        condition: Sequence[Tensor] = (),
+        iteration: int | None = None,
+    ) -> Float[Tensor, ""]:
+        """Returns the loss of the discriminators with its penalties, for a backward pass of your own; see `step`."""
+        progress, noise = self._progress(iteration, data), self._noise(data)
+        batch = self._augmented(data, output.detach(), noise, progress)
+        real, fake = batch["image"], batch["fake"]
+        # penalties come first, so that FSDP reduces gradients only after the penalties' gradients exist
+        penalty = self._penalty(real, fake, condition, noise, progress)
+        on_real, on_fake = self._scores(real, condition), self._scores(fake, condition)
+        self._adapt(on_real, on_fake, progress)
+        pairs = pairs_of(on_real, on_fake)
+        function = relativistic if self.loss_name == "relativistic" else _LOSSES[self.loss_name][0]
+        loss = added(function(*pair) for pair in pairs)
+        self.terms["discriminator"] = loss.detach()
+        if self.lecam:
+            penalty = penalty + self.lecam * self._lecam(on_real, on_fake)
+        self.terms["penalty"] = penalty.detach()
+        return loss + penalty
+
+    def _penalty(
+        self, real: Tensor, fake: Tensor, condition: Sequence[Tensor], noise: Noise, progress: Progress
+    ) -> Tensor:
+        """Returns the sum of the weighted penalties of all discriminators; 0 in iterations without penalties."""
+        total = real.new_zeros((), dtype=torch.float32)
+        if progress.iterations % self.penalty_every:
+            return total
+        r1, r2 = value_at(self.r1_gamma, progress), value_at(self.r2_gamma, progress)
+        for discriminator in self.discriminators:
+            for weight, images in ((r1, real), (r2, fake)):
+                if weight:
+                    total = total + weight * r1_penalty(discriminator, images, *condition)
+            if self.gradient_penalty:
+                eps = noise.uniform("eps", len(real), *[1] * (real.dim() - 1))
+                total = total + self.gradient_penalty * gradient_penalty(discriminator, real, fake, eps, *condition)
+            if self.approximate_r1:
+                noisy = real + _PERTURBATION * noise.normal("perturbation", len(real), *real.shape[1:])
+                pairs = pairs_of(discriminator(real, *condition), discriminator(noisy, *condition))
+                distance = added(functional.mse_loss(full_precision(a), full_precision(b)) for a, b in pairs)
+                total = total + self.approximate_r1 * distance
+        return self.penalty_every * total
+
+    def _lecam(self, on_real: Scores, on_fake: Scores) -> Tensor:
+        """Updates the averaged scores, and returns the squared difference of the scores from the opposite average."""
+        real, fake = flat_scores(on_real).float(), flat_scores(on_fake).float()
+        means = mean_over_ranks(torch.stack([real.detach().mean(), fake.detach().mean(), real.new_ones(())]))
+        self.averaged_scores.lerp_(means, 1 - _LECAM_DECAY)
+        # the first averages of few iterations are divided by their weight, which is below 1
+        mean_real, mean_fake = (self.averaged_scores[:2] / self.averaged_scores[2]).clone()
+        distance: Tensor = (real - mean_fake).square().mean() + (fake - mean_real).square().mean()
+        return distance
+
+    # ---- helpers of both steps
+
+    def _scores(self, images: Tensor, condition: Sequence[Tensor]) -> Scores:
+        return [discriminator(images, *condition) for discriminator in self.discriminators]
+
+    def _progress(self, iteration: int | None, rows: Tensor) -> Progress:
+        """Returns the progress of the training.
+
+        Raises:
+            RefusedInput: if the number of the iteration is not given, but an option depends on it.
+        """
+        needed = [name for name in ("start", "ramp") if getattr(self, name)]
+        needed += ["penalty_every"] if self.penalty_every > 1 else []
+        needed += [name for name in ("weight", "r1_gamma", "r2_gamma") if isinstance(getattr(self, name), Schedule)]
+        needed += ["augmentation"] if self.augmentations.augmenter is not None else []
+        if iteration is None and needed:
+            raise RefusedInput(f"{needed[0]} depends on the iteration: pass iteration=NUMBER, the finished iterations.")
+        return Progress(iteration or 0, images_per_iteration=len(rows) * world_size())
+
+    def _ramp_at(self, progress: Progress) -> float:
+        """Returns the factor in [0, 1] by which the adversarial term is weakened after its start."""
+        return min(1.0, (progress.iterations - self.start + 1) / self.ramp) if self.ramp else 1.0
+
+    @property
+    def _is_random(self) -> bool:
+        """Whether an option uses random numbers. Otherwise, the state of torch's generator must not change."""
+        augments = bool(self.augmentations.diffaugment) or self.augmentations.augmenter is not None
+        return augments or self.gradient_penalty > 0 or self.approximate_r1 > 0
+
+    def _noise(self, rows: Tensor) -> Noise:
+        """Returns the random numbers of a call. Reading the seed does not synchronize, because it is on the host."""
+        seed = int(torch.randint(2**62, ())) if self._is_random else 0
+        rank = dist.get_rank() if world_size() > 1 else 0
+        return Noise(torch.Generator(rows.device), (seed,), rank, world_size())
+
+    def _augmented(self, data: Tensor | None, output: Tensor, noise: Noise, progress: Progress) -> Batch:
+        """Returns augmented data, `image`, and augmented outputs, `fake`."""
+        batch = {"image": output.detach() if data is None else data, "fake": output}
+        self.augmentations.state = self.augmentation_state
+        return self.augmentations.apply(batch | self.augmentations.noise(noise, len(output)), progress)
+
+    def _adapt(self, on_real: Scores, on_fake: Scores, progress: Progress) -> None:
+        """Updates the probability of an adaptive augmentation."""
+        if self.augmentations.adapts:
+            real, fake = flat_scores(on_real), flat_scores(on_fake)
+            self.augmentations.observe(real - fake if self.loss_name in _COMPARED else real)
+            self.augmentations.adapt(progress, mean_over_ranks)
+            self.augmentation_state.copy_(self.augmentations.state)
+
+
+def pairs_of(first: Scores, second: Scores) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yields the tensors of two structures of scores in pairs."""
+    return zip(tensors_of(first), tensors_of(second), strict=True)
+
+
+def added(losses: Iterable[Tensor]) -> Tensor:
+    """Returns the sum of scalar losses."""
+    return reduce(add, losses)
+
+
+def feature_distance(on_real: Scores, on_fake: Scores) -> Float[Tensor, ""]:
+    """Returns the mean absolute difference between the features of outputs and of data, averaged over all layers.
+
+    Raises:
+        RefusedInput: if the discriminators return no features.
+    """
+    real, fake = features_of(on_real), features_of(on_fake)
+    if not fake:
+        raise RefusedInput(
+            "feature_matching needs a discriminator that returns WithFeatures(scores, features) instead of scores."
+        )
+    pairs = zip(fake, real, strict=True)
+    return added(functional.l1_loss(full_precision(a), full_precision(b.detach())) for a, b in pairs) / len(fake)
+
+
+def world_size() -> int:
+    """Returns the number of processes, which is 1 without torch.distributed."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def mean_over_ranks(value: Tensor) -> Tensor:
+    """Returns the mean of a tensor over all processes."""
+    if world_size() == 1:
+        return value
+    value = value.clone()
+    dist.all_reduce(value)
+    return value / world_size()

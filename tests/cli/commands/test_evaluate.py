@@ -1,0 +1,390 @@
+"""`lit-gans evaluate` of a checkpoint, a folder and between two folders, and `lit-gans compare`."""
+
+import copy
+import importlib
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torchvision.utils import save_image
+
+from lit_gans.callbacks import GenerativeMetrics
+from lit_gans.cli.commands.compare import compare
+from lit_gans.cli.commands.evaluate import evaluate
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.images import to_uint8
+from lit_gans.data.sources.unpaired import Unpaired
+from lit_gans.latents.truncation import truncated
+from lit_gans.metrics import (
+    ClassAccuracy,
+    ClassCoverage,
+    FrechetInceptionDistance,
+    InceptionScore,
+    IntraFID,
+    KernelInceptionDistance,
+    PrecisionRecallDensityCoverage,
+)
+from lit_gans.metrics.evaluator import Evaluator
+from lit_gans.metrics.extractors.base import ModuleExtractor
+from lit_gans.metrics.extractors.digits import DigitsExtractor
+from lit_gans.metrics.protocol import differences
+from lit_gans.models.dcgan import DCGAN
+
+
+def write(folder, images):
+    folder.mkdir()
+    for index, image in enumerate(images):
+        save_image(image, folder / f"{index:03d}.png")
+    return str(folder)
+
+
+def pictures(num, seed, size=16):
+    return torch.randint(0, 256, (num, 1, size, size), generator=torch.Generator().manual_seed(seed)) / 255
+
+
+def metrics(cache=True, **scores):
+    default = {"fid": FrechetInceptionDistance(), "inception_score": InceptionScore(), "classes": ClassCoverage()}
+    scores = default | {"prdc": PrecisionRecallDensityCoverage()} | scores
+    return GenerativeMetrics(DigitsExtractor(), num_samples=30, batch_size=7, scores=scores, cache=cache)
+
+
+@pytest.fixture
+def checkpoint(tiny_gan, random_images, fit, tmp_path):
+    module = tiny_gan()
+    trainer = fit(module, random_images(), max_steps=1)
+    trainer.save_checkpoint(tmp_path / "gan.ckpt")
+    return module, str(tmp_path / "gan.ckpt")
+
+
+def assert_same_scores(record, other, rel=1e-4):
+    """The values of two records are equal but for rounding."""
+    one, two = ({key: value for key, value in each.items() if key.startswith("metric/")} for each in (record, other))
+    assert one == pytest.approx(two, rel=rel)
+
+
+def test_two_folders_are_their_pixels(tmp_path):
+    real, fake = pictures(40, 0), pictures(30, 1)
+    record = evaluate(
+        fake=write(tmp_path / "fake", fake), real=write(tmp_path / "real", real), metrics=metrics(), device="cpu"
+    )
+    by_hand = Evaluator(DigitsExtractor(), metrics().scores, 30)
+    by_hand.add_real(real.mul(255).round().to(torch.uint8))
+    expected = by_hand.measure(fake.mul(255).round().to(torch.uint8))
+    assert_same_scores(record, expected, rel=1e-5)
+    assert "metric/coverage_digits" in expected
+    protocol = record["protocol"]
+    assert (protocol["num_real"], protocol["num_fake"], protocol["weights"]) == (40, 30, "pictures")
+    assert protocol["scores"]["InceptionScore"] == {"splits": 10}
+    assert json.loads((tmp_path / "evaluation_fake.json").read_text()) == record
+
+
+def test_truncated_latents_are_measured_and_said(checkpoint, random_images, tmp_path):
+    module, path = checkpoint
+    latents = truncated(module.latents(30, 1), 0.5)
+    folder = write(tmp_path / "fake", module.decode(latents, seed=1))
+    settings = {"data": random_images(), "metrics": metrics(), "device": "cpu"}
+    direct = evaluate(checkpoint=path, truncation=0.5, **settings)
+    by_folder = evaluate(fake=folder, **settings)
+    assert_same_scores(direct, by_folder)
+    plain = evaluate(checkpoint=path, **settings)
+    assert (direct["protocol"]["truncation"], plain["protocol"]["truncation"]) == (0.5, None)
+    assert differences(direct["protocol"], plain["protocol"]) == ([], ["truncation: 0.5 and None"])
+    assert direct["metric/fid_digits"] != plain["metric/fid_digits"]
+    with pytest.raises(RefusedInput, match="truncation= and direction= apply to a checkpoint only"):
+        evaluate(fake=folder, truncation=0.5, **settings)
+
+
+def test_a_folder_of_arrays_is_measured_from_its_checkpoint(tmp_path):
+    np.save(tmp_path / "0.npy", np.zeros((16, 16, 2), np.float32))
+    save_image(torch.zeros(1, 50, 50), tmp_path / "grid.png")
+    with pytest.raises(RefusedInput, match=r"To measure arrays, pass their checkpoint: checkpoint=PATH instead"):
+        evaluate(fake=str(tmp_path), real=str(tmp_path), metrics=metrics(), device="cpu")
+
+
+def test_a_checkpoint_and_the_folder_of_its_samples_agree(checkpoint, random_images, tmp_path):
+    module, path = checkpoint
+    direct = evaluate(checkpoint=path, data=random_images(), metrics=metrics(), device="cpu")
+    folder = write(tmp_path / "fake", module.sample(30, seed=1))
+    for name in ("grid", "interpolation", "directions", "projected"):  # as the commands leave them
+        save_image(torch.zeros(1, 50, 50), tmp_path / f"fake/{name}.png")
+    by_folder = evaluate(fake=folder, data=random_images(), metrics=metrics(), device="cpu")
+    assert_same_scores(direct, by_folder)
+    assert direct["protocol"]["data_sha256"] == by_folder["protocol"]["data_sha256"]
+    assert direct["weights"] == "raw"
+    assert direct["protocol"]["batch_norm"] == "running statistics (evaluation mode)"
+
+
+def test_a_generator_with_classes_is_measured_inside_them(tiny_gan, random_images, fit, tmp_path):
+    module, path = tiny_gan(num_classes=10), str(tmp_path / "gan.ckpt")
+    fit(module, random_images(), max_steps=1).save_checkpoint(path)
+    inside = {"intra_fid": IntraFID(rank_deficient=True), "class_accuracy": ClassAccuracy()}
+    record = evaluate(checkpoint=path, data=random_images(), metrics=metrics(**inside), device="cpu")
+    by_hand = Evaluator(DigitsExtractor(), metrics(**inside).scores, 30, num_classes=10)
+    by_hand.add_real(random_images())
+    expected = by_hand.measure(to_uint8(module.sample(30, seed=1)), torch.arange(30) % 10)
+    assert_same_scores(record, expected)
+    assert {"metric/intra_fid_digits", "metric/class_accuracy_digits"} < set(expected)
+    images = write(tmp_path / "real", pictures(30, 0))
+    record = evaluate(checkpoint=path, real=images, metrics=metrics(**inside), device="cpu")
+    assert record["left_out"] == {"intra_fid": "the real images have no classes."}
+    assert "metric/class_accuracy_digits" in record
+
+
+def test_folders_of_several_sizes_are_refused_until_a_size_is_given(tmp_path):
+    real, fake = write(tmp_path / "real", pictures(30, 0)), write(tmp_path / "fake", pictures(30, 1, size=20))
+    with pytest.raises(RefusedInput, match="generated images are 20x20, real images are 16x16"):
+        evaluate(fake=fake, real=real, metrics=metrics(), device="cpu")
+    record = evaluate(fake=fake, real=real, metrics=metrics(), image_size=16, device="cpu")
+    assert record["protocol"]["resize"].startswith("pictures to 16x16")
+    Image.new("L", (9, 16)).save(tmp_path / "real/zzz.png")
+    with pytest.raises(RefusedInput, match=r"zzz.png has size 9x16, but 000.png has size 16x16: add image_size=N"):
+        evaluate(fake=real, real=real, metrics=metrics(), device="cpu")
+
+
+def test_refusals(tmp_path, checkpoint):
+    real = write(tmp_path / "real", pictures(12, 0))
+    only_kid = GenerativeMetrics(DigitsExtractor(), scores={"kid": KernelInceptionDistance(subset_size=20)})
+    for arguments, sentence in [
+        ({}, "checkpoint=PATH or fake=FOLDER"),
+        ({"fake": real, "checkpoint": checkpoint[1]}, "either checkpoint=PATH or fake=FOLDER"),
+        ({"fake": real, "real": real}, "metrics= is not set"),
+        ({"fake": real, "real": real, "metrics": only_kid}, "no score can be measured: kid: 12 images are too few"),
+    ]:
+        with pytest.raises(RefusedInput, match=sentence):
+            evaluate(**arguments, device="cpu")
+
+
+def test_a_checkpoint_s_configuration_calls_no_class_that_is_not_registered(checkpoint, tmp_path):
+    content = torch.load(checkpoint[1], weights_only=True)
+    touched = tmp_path / "touched"
+    node = {"_target_": "subprocess.Popen", "args": ["touch", str(touched)]}
+    digits = {"_target_": "lit_gans.metrics.extractors.digits.DigitsExtractor"}
+    for hostile in [
+        node,
+        digits | {"scores": {"kid": [node]}},
+        {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", str(touched)]}},
+    ]:
+        content["lit_gans"]["config"] = {"metrics": hostile}
+        torch.save(content, tmp_path / "hostile.ckpt")
+        with pytest.raises(RefusedInput, match=r"metrics use the class subprocess\.Popen, which is not registered"):
+            evaluate(checkpoint=str(tmp_path / "hostile.ckpt"), device="cpu")
+    assert not touched.exists()
+
+
+@pytest.mark.runs
+def test_cyclegan_is_measured_in_both_directions(tiny_gan, fit, tmp_path):
+    """As the folder of its translations, against the pictures of the domain that they are translated to."""
+    both = {domain: pictures(30, number) for number, domain in enumerate(("A", "B"))}
+    (tmp_path / "both").mkdir()
+    folders = {domain: write(tmp_path / "both" / domain, images) for domain, images in both.items()}
+    module = tiny_gan("cyclegan")
+
+    def data():
+        return Unpaired(str(tmp_path / "both"), image_size=16, channels=1, batch_size=4, cache=str(tmp_path / "cache"))
+
+    path = str(tmp_path / "cycle.ckpt")
+    fit(module, data(), max_steps=1).save_checkpoint(path)
+    found = {}
+    for direction, given, real in (("a_to_b", "A", "B"), ("b_to_a", "B", "A")):
+        settings = {"metrics": metrics(), "device": "cpu"}
+        direct = evaluate(checkpoint=path, data=data(), direction=direction, **settings)
+        translated = module.translate(both[given].mul(255).round() / 255, direction=direction)
+        by_folder = evaluate(fake=write(tmp_path / direction, translated), real=folders[real], **settings)
+        assert_same_scores(direct, by_folder)
+        assert direct["num_real"] == 30
+        found[direction] = json.loads((tmp_path / f"evaluation_cycle{'_b_to_a' * (given == 'B')}.json").read_text())
+    assert found["a_to_b"] != found["b_to_a"]
+
+
+def test_a_judge_that_the_generator_was_trained_against_is_said(checkpoint, random_images, monkeypatch, caplog):
+    _, path = checkpoint
+    settings = {"checkpoint": path, "data": random_images(), "metrics": metrics(), "device": "cpu"}
+    assert evaluate(**settings)["protocol"]["trained_against"] == []
+    assert "trained against" not in caplog.text
+    monkeypatch.setattr(DCGAN, "trains_against", ("digits",))
+    assert evaluate(**settings)["protocol"]["trained_against"] == ["digits"]
+    assert "the feature extractor digits was part of the generator's loss" in caplog.text
+
+
+# ---- the command line: extractors and scores by their keys
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """The arguments that name two folders of pictures."""
+    return [f"{name}={write(tmp_path / name, pictures(30, seed))}" for seed, name in enumerate(("fake", "real"))]
+
+
+def test_a_module_of_a_users_file_is_an_extractor_also_for_kid_and_prdc(folders, tmp_path, monkeypatch, ran, refused):
+    (tmp_path / "own_features.py").write_text(
+        "import torch\n\n\nclass Pooled(torch.nn.Module):\n"
+        "    def __init__(self, size: int = 4):\n        super().__init__()\n        self.size = size\n\n"
+        "    def forward(self, images):\n"
+        "        return torch.nn.functional.adaptive_avg_pool2d(images, self.size).flatten(1)\n"
+    )
+    monkeypatch.setattr("sys.path", list(sys.path))
+    own = ["metrics=module", "metrics.extractor.module._target_=own_features.Pooled", "output=a.json", "device=cpu"]
+    ran("evaluate", *folders, *own, "metrics.scores.kid.subset_size=10", "+metrics.extractor.module.size=2")
+    record = json.loads((tmp_path / "a.json").read_text())
+    found = {key for key in record if key.startswith("metric/")}
+    assert found == {
+        f"metric/{name}_module" for name in ("fid", "kid", "kid_spread", *PrecisionRecallDensityCoverage.directions)
+    }
+    assert record["left_out"] == {"inception_score": "the extractor has no class logits."}
+    assert "metrics.extractor.module._target_: Missing mandatory value" in refused("evaluate", *folders, *own[:1])
+
+
+def test_the_command_line_takes_scores_and_extractors(folders, tmp_path, ran):
+    scores = ["score@metrics.scores.kid=kid", "metrics.scores.kid.subset_size=10", "metrics.scores.kid.subsets=3"]
+    scores += ["metrics.scores.fid=null"]
+    ran("evaluate", *folders, "metrics=digits", *scores, "output=a.json", "device=cpu")
+    record = json.loads((tmp_path / "a.json").read_text())
+    measured = {key for key in record if "metric/" in key}
+    assert "metric/fid_digits" not in measured
+    assert {"metric/is_digits", "metric/classes_covered", "metric/kid_digits", "metric/kid_spread_digits"} <= measured
+    assert record["protocol"]["scores"]["KernelInceptionDistance"].items() >= {"subsets": 3, "subset_size": 10}.items()
+    ran("compare", "a.json", "a.json")
+
+
+def test_missing_weights_are_said_in_one_sentence(folders, tmp_path, monkeypatch, refused):
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    (line,) = refused("evaluate", *folders, "metrics=inception", "output=a.json").splitlines()
+    assert line.startswith("lit-gans: the Inception weights are missing: download https://")
+    assert f" to {tmp_path / 'hub'}" in line
+    assert line.endswith("or set its path with metrics.extractor.weights=PATH.")
+
+
+# ---- which evaluations may be compared, and which is better
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """The record of an evaluation."""
+    folder = tmp_path_factory.mktemp("measured")
+    real, fake = write(folder / "real", pictures(30, 0)), write(folder / "fake", pictures(30, 1))
+    return evaluate(fake=fake, real=real, metrics=metrics(), device="cpu")
+
+
+@pytest.fixture
+def files(measured, tmp_path):
+    """Writes the record and another one, and returns the paths of both."""
+
+    def write_both(other):
+        for name, content in (("a.json", measured), ("b.json", other)):
+            (tmp_path / name).write_text(json.dumps(content))
+        return str(tmp_path / "a.json"), str(tmp_path / "b.json")
+
+    return write_both
+
+
+def test_compares_what_compares_and_names_the_better(measured, files, capsys):
+    other = copy.deepcopy(measured)
+    other["metric/fid_digits"] += 1
+    other["metric/is_digits"] += 1
+    other["protocol"]["weights"] = "ema"
+    one, two = files(other)
+    better = compare(one, two)
+    assert (better["metric/fid_digits"], better["metric/is_digits"]) == ("A", "B")
+    assert better["metric/is_spread_digits"] == better["metric/recall_digits"] == ""
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [f"A: {one}", f"B: {two}"]
+    assert [line.split()[-2] for line in lines if "fid_digits " in line or "is_digits " in line] == ["A", "B"]
+    assert "note: different weights: pictures and ema" in lines
+
+
+def test_a_judge_that_a_generator_was_trained_against_is_refused(measured, files):
+    other = copy.deepcopy(measured)
+    other["protocol"]["trained_against"] = ["efficientnet_lite0"]
+    compare(*files(other))
+    other["protocol"]["trained_against"] = ["efficientnet_lite0", "digits"]
+    with pytest.raises(RefusedInput, match=r"b\.json cannot be compared: the feature extractor digits was part of"):
+        compare(*files(other))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("data_sha256", "0" * 64),
+        ("labels_sha256", "0" * 64),
+        ("num_real", 31),
+        ("num_fake", 31),
+        ("image_size", [32, 32]),
+        ("resize", "none"),
+        ("quantization", "truncated"),
+        ("extractor", "inception"),
+        ("extractor_sha256", "0" * 64),
+        ("scores", {}),
+    ],
+)
+def test_refuses_what_does_not_compare_and_says_why(measured, files, field, value):
+    other = copy.deepcopy(measured)
+    other["protocol"][field] = value
+    with pytest.raises(RefusedInput, match=rf"are not comparable: {field}: "):
+        compare(*files(other))
+
+
+def test_two_files_are_compared(refused):
+    assert "needs two files of lit-gans evaluate, A.json B.json, and got 1" in refused("compare", "a.json")
+
+
+SCORE = """
+from lit_gans.metrics.scores.base import StoredFeatures
+
+class Spread(StoredFeatures):
+    directions = {"spread": "max"}
+
+    def compute(self):
+        return self.stored()[1].std() * 1
+"""
+
+
+def test_scores_and_extractors_of_one_name_with_another_code_do_not_compare(tmp_path, monkeypatch):
+    for seed, name in enumerate(("real", "fake")):
+        write(tmp_path / name, pictures(30, seed))
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def record(name, text, extractor=None):
+        (tmp_path / "users_score.py").write_text(text)
+        monkeypatch.delitem(sys.modules, "users_score", raising=False)
+        importlib.invalidate_caches()
+        score = importlib.import_module("users_score").Spread()
+        own = GenerativeMetrics(extractor or DigitsExtractor(), num_samples=30, scores={"spread": score})
+        folders = {key: str(tmp_path / key) for key in ("real", "fake")}
+        evaluate(**folders, metrics=own, device="cpu", output=str(tmp_path / name))
+        return str(tmp_path / name)
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    first = record("a.json", SCORE)
+    assert compare(first, record("b.json", SCORE)) == {"metric/spread_digits": ""}
+    with pytest.raises(RefusedInput, match="not comparable: scores"):
+        compare(first, record("c.json", SCORE.replace("* 1", "* 2")))
+    flat, pooled = nn.Flatten(), nn.Sequential(nn.AvgPool2d(2), nn.Flatten())  # neither has weights
+    one, other = (record(f"{i}.json", SCORE, ModuleExtractor(module)) for i, module in enumerate((flat, pooled)))
+    with pytest.raises(RefusedInput, match="not comparable: extractor_sha256"):
+        compare(one, other)
+
+
+def test_a_module_that_a_hook_changes_is_told_apart_by_its_features_whatever_the_device_rounds(tmp_path):
+    for seed, name in enumerate(("real", "fake")):
+        write(tmp_path / name, pictures(30, seed))
+
+    def record(name, factor):
+        module = nn.Sequential(nn.AvgPool2d(4), nn.Flatten())
+        module.register_forward_hook(lambda module, images, features: factor * features)  # in no digest
+        own = GenerativeMetrics(
+            ModuleExtractor(module), num_samples=30, scores={"kid": KernelInceptionDistance(subset_size=20)}
+        )
+        folders = {key: str(tmp_path / key) for key in ("real", "fake")}
+        evaluate(**folders, metrics=own, device="cpu", output=str(tmp_path / name))
+        return str(tmp_path / name)
+
+    first = record("a.json", 1)
+    compare(first, record("b.json", 1 + 1e-4))
+    with pytest.raises(
+        RefusedInput, match=r"not comparable: extractor_probe: \[0\.\d+, 0\.\d+\] and \[\d\.\d+, \d\.\d+\]"
+    ):
+        compare(first, record("c.json", 2))

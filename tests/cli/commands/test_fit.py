@@ -1,0 +1,73 @@
+"""`lit-gans fit`: the Lightning CLI with identical values, on class names, and what it refuses."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from lit_gans.cli.commands import fit as lightning_cli
+from lit_gans.cli.commands.train import _files
+from lit_gans.config.build import resolve
+from lit_gans.config.hydra_app import compose
+from lit_gans.training.optim import OptimizerConfig
+from tests.commands import TINY, TINY_CLI
+
+
+@pytest.mark.runs
+def test_the_lightning_cli_runs_an_exported_file_with_identical_values(ran, tmp_path):
+    ran("train", *TINY, "trainer.max_steps=4", "seed=7", "hydra.run.dir=hydra")
+    exported = yaml.safe_load(Path("hydra/run.yaml").read_text())
+    assert exported["model"]["init_args"]["latent_dim"] == 8
+    ran("fit", "-c", "hydra/run.yaml")
+    one, other = (torch.load(f"{folder}/checkpoints/last.ckpt", weights_only=True) for folder in ("hydra", "hydra/fit"))
+    torch.testing.assert_close(one["state_dict"], other["state_dict"], rtol=0, atol=0)
+    torch.testing.assert_close(one["optimizer_states"], other["optimizer_states"], rtol=0, atol=0)
+    assert one["hyper_parameters"] == other["hyper_parameters"]
+    resumed = ("--ckpt_path", "hydra/checkpoints/last.ckpt", "--trainer.max_steps", "5")
+    ran("fit", "-c", "hydra/run.yaml", *resumed)
+    assert torch.load("hydra/fit/checkpoints/last.ckpt", weights_only=True)["global_step"] == 5
+
+
+def test_an_exported_file_moves_only_what_the_run_writes():
+    composed = compose("data=folder", "data.root=run/photos", "logger=csv", "trainer.default_root_dir=run")
+    exported = yaml.safe_load(_files(composed, resolve(composed))["run.yaml"])
+    assert exported["data"]["init_args"]["root"] == "run/photos"
+    assert exported["trainer"]["default_root_dir"] == "run/fit"
+    assert [logger["init_args"] for logger in exported["trainer"]["logger"]] == [{"save_dir": "run/fit"}]
+
+
+def test_the_lightning_cli_on_class_names(ran, monkeypatch):
+    seen = []
+    monkeypatch.setattr(lightning_cli.GansCLI, "after_fit", lambda self: seen.append(self), raising=False)
+    another = ["--data.image_size=16", "--data.channels=3", "--model.generator_optimizer", "RMSprop"]
+    ran(*TINY_CLI, "--trainer.max_steps=2", *another)
+    model, trainer = seen[0].model, seen[0].trainer
+    assert trainer.global_step == 2
+    assert (model.image_size, model.channels) == (16, 3), "linked from the data"
+    assert model.generator_optimizer == OptimizerConfig("RMSprop"), "torch's defaults, not those of Adam here"
+    assert model.discriminator_optimizer.options["betas"] == (0.5, 0.999)
+
+
+@pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [
+        ("--model.image_size=16", "use --data.image_size"),
+        ("--trainer.precision=16-mixed", "AMP with fp16 is not supported on CPU"),
+    ],
+)
+def test_wrong_input_of_the_lightning_cli(refused, argument, sentence):
+    assert sentence in refused(*TINY_CLI, argument)
+
+
+def test_a_run_yaml_of_others_runs_no_code(refused, tmp_path):
+    (tmp_path / "run.yaml").write_text("seed_everything: !!python/object/apply:os.system ['touch executed']\n")
+    assert "Problems parsing config" in refused("fit", "-c", "run.yaml")
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(("name", "required"), [("Digits", ()), ("PairedFolder", ("--data.root=here",))])
+def test_the_lightning_cli_has_sources_by_their_names(ran, name, required):
+    printed = yaml.safe_load(ran("fit", "--model", "Pix2Pix", "--data", name, *required, "--print_config"))["data"]
+    assert printed["class_path"].endswith(f".{name}")
+    assert {"image_size", "channels", "batch_size", "seed"} <= printed["init_args"].keys()
