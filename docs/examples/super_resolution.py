@@ -38,6 +38,8 @@ class Enlarger(nn.Module):
 
 
 class SuperResolution(LightningModule):
+    """Trains the network with L1, and with an adversary unless its weight is 0."""
+
     def __init__(self, weight):
         super().__init__()
         self.automatic_optimization = False
@@ -74,6 +76,7 @@ class SuperResolution(LightningModule):
 
 
 def main(weight, steps, num_images, output):
+    """Trains, measures on held-out faces, and writes the image."""
     seed_everything(0, verbose=False)
     images = Avatars(num_images=num_images, image_size=64).packed.images / 127.5 - 1
     train, held_out = images[: -num_images // 10], images[-num_images // 10 :]

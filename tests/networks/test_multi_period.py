@@ -23,7 +23,7 @@ def test_a_length_that_the_period_does_not_divide_is_padded_by_reflection():
 
 
 def test_the_papers_widths():
-    """Of the authors' code: 32, 128, 512, 1,024 and 1,024 channels, and one score, with a norm for each output channel."""
+    """The code has 32, 128, 512, 1,024 and 1,024 channels, and one score; each output channel has a norm."""
     discriminator = MultiPeriod()
     assert [part.period for part in discriminator.discriminators] == [2, 3, 5, 7, 11]
     convolutions = [*discriminator.discriminators[0].layers, discriminator.discriminators[0].last]
