@@ -12,8 +12,8 @@ POOLS = functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_each_discriminator_receives_data_and_condition_at_half_the_resolution(dims):
-    single = PatchGAN(1, 2, 16, width=4, depth=2, dims=dims, features=True)
-    data, condition = torch.randn(2, 2, *[16] * dims), torch.randn(2, 1, *[16] * dims)
+    single = PatchGAN(1, 2, 32, width=4, depth=2, dims=dims, features=True)
+    data, condition = torch.randn(2, 2, *[32] * dims), torch.randn(2, 1, *[32] * dims)
     full, half = MultiScale([single, single])(data, condition)
     pooled = (POOLS[dims - 1](tensor, 3, 2, 1, False, False) for tensor in (data, condition))
     for output, expected in ((full, single(data, condition)), (half, single(*pooled))):
@@ -28,8 +28,8 @@ def test_labels_are_passed_on():
         def forward(self, images, labels):
             return super().forward(images) + labels[:, None, None]
 
-    discriminator = MultiScale([Labeled(0, 1, 16, width=4, depth=2)] * 2)
-    images = torch.randn(2, 1, 16, 16)
+    discriminator = MultiScale([Labeled(0, 1, 32, width=4, depth=2)] * 2)
+    images = torch.randn(2, 1, 32, 32)
     for one, other in zip(
         discriminator(images, torch.tensor([3.0, 4.0])), discriminator(images, torch.zeros(2)), strict=True
     ):
