@@ -120,8 +120,8 @@ def test_an_optimizer_is_chosen_by_name_mapping_or_argument(script, arguments, e
         ([GENERATOR, "[3]"], "expected a name, or a mapping of arguments"),
         (["--model.r1_gamma=true"], "r1_gamma"),
         (
-            [f"{GENERATOR}.betas", "[{class_path: Line}, 0.9]"],
-            "Line: there is no such schedule; valid names: ConstantSchedule",
+            [f"{GENERATOR}.betas", "[{class_path: Linear}, 0.9]"],
+            "there is no such schedule; did you mean 'LinearSchedule'",
         ),
         (
             [GENERATOR, "{betas: [{class_path: LinearSchedule, init_args: {strt: 1}}, 0.9]}"],
