@@ -27,7 +27,9 @@ def test_a_new_run_begins_with_the_trained_networks_and_nothing_else(tiny_gan, r
             fit(other, random_images(), max_steps=1, callbacks=[InitFrom(path)])
 
 
-def test_networks_of_another_size_begin_with_what_fits_and_say_so(tiny_gan, random_images, fit, tmp_path, caplog):
+def test_networks_of_another_size_copy_the_layers_that_fit_and_report_it(
+    tiny_gan, random_images, fit, tmp_path, caplog
+):
     small, large = tiny_gan("sngan", network="resnet"), tiny_gan("sngan", network="resnet", image_size=32, seed=2)
     trainer = fit(small, random_images(), max_steps=1, callbacks=[EMA()])
     trainer.save_checkpoint(tmp_path / "some.ckpt")

@@ -44,7 +44,7 @@ class StepsBoth(Clips):
             self.step(optimizer)
 
 
-def test_08_fp16_and_optimizers_that_step_in_turn():
+def test_08_fp16_and_alternating_optimizers():
     with pytest.raises(AssertionError, match="No inf checks were recorded for this optimizer"):
         train(StepsBoth, devices=1, plugins=[stock_scaling()])
     scaled = train(StepsBoth, devices=1, plugins=[WithoutAutocast()])
@@ -97,7 +97,7 @@ def test_10_saved_weights_are_those_that_were_measured(tmp_path):
 
 
 @pytest.mark.parametrize("stock", [True, False])
-def test_11_the_step_axis_goes_on_in_a_resumed_run(tmp_path, stock):
+def test_11_the_step_axis_continues_in_a_resumed_run(tmp_path, stock):
     """Lightning's continues, too, in steps of every optimizer."""
     count = [] if stock else [CountIterations()]
     train(devices=1, callbacks=count).trainer.save_checkpoint(tmp_path / "a.ckpt")

@@ -49,7 +49,7 @@ def test_onnx_is_the_generator_in_float32_alone(refused, run):
 
 
 @pytest.mark.runs
-def test_others_go_on_with_the_run_as_if_it_had_not_ended(train, ran, tmp_path):
+def test_an_exported_run_continues_bitwise_elsewhere(train, ran, tmp_path):
     tiny = [word for word in TINY if word != "model=dcgan"] + ["model=d2gan"]
     for steps, resume in ((8, "none"), (5, "none"), (8, "mine")):  # an epoch has ten
         assert train(*tiny, f"trainer.max_steps={steps}", f"resume={resume}") == 0, train.err
