@@ -16,6 +16,8 @@ from lit_gans.training.transfer import Transferred, transfer
 
 logger = logging.getLogger(__name__)
 
+# settings of autoencoders that change what the weights compute, but not their shapes
+_SAME_SHAPES = ("asymmetric_padding", "groups")
 _MIN_SHARE = 0.1  # if the checkpoint fits a smaller share of a network's weights, it is most likely the wrong one
 
 
@@ -50,10 +52,19 @@ class InitFrom(GenerativeCallback):
         """Loads the networks of the checkpoint into a module, and returns a sentence about every network.
 
         Raises:
-            RefusedInput: If the checkpoint fits less than 10 % of a network's weights, or if a frozen layer has learned
-                nothing.
+            RefusedInput: If the checkpoint fits less than 10 % of a network's weights, if a frozen layer has learned
+                nothing, or if the same weights would compute something else in this module.
         """
         checkpoint, sentences = read_checkpoint(self.checkpoint), []
+        theirs = checkpoint.get("hyper_parameters", {})
+        for name in _SAME_SHAPES:
+            ours = pl_module.hparams.get(name)
+            if name in theirs and name in pl_module.hparams and theirs[name] != ours:
+                value = "null" if theirs[name] is None else str(theirs[name]).lower()
+                raise RefusedInput(
+                    f"init_from={self.checkpoint}: its weights were trained with {name}={value}, and would compute"
+                    f" something else with {name}={ours}: add model.{name}={value}."
+                )
         for name in pl_module.network_names:
             prefix = f"{name}."
             state = {
