@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Float, Int64
@@ -193,7 +193,7 @@ class AutoencoderKL(Translator):
                 part.requires_grad_(False)
 
     @classmethod
-    def from_diffusers(cls, path: str | Path, **kwargs: Any) -> Self:
+    def from_diffusers(cls, path: str | Path, **kwargs: Any) -> AutoencoderKL:
         """Returns an autoencoder with published weights and a new discriminator. No code in the files is executed.
 
         Args:
