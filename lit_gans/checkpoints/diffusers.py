@@ -58,7 +58,7 @@ class Published:
 
     Attributes:
         config: entries of `config.json`. For a checkpoint of latent diffusion, they are inferred from its tensors, and
-            `sample_size` and `scaling_factor` are missing.
+            `sample_size`, `scaling_factor` and `shift_factor` are missing.
         tensors: tensors by their names in diffusers.
         originals: names of the same tensors in the file.
     """
@@ -270,7 +270,6 @@ def _inferred(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         "layers_per_block": max(1, 1 + _highest(tensors, rf"{prefix}0\.resnets\.(\d+)\.")),
         "latent_channels": tensors["decoder.conv_in.weight"].shape[1],
         "norm_num_groups": _LDM_GROUPS,
-        "shift_factor": None,
         "use_quant_conv": "quant_conv.weight" in tensors,
         "use_post_quant_conv": "post_quant_conv.weight" in tensors,
         "mid_block_add_attention": any(".mid_block.attentions." in name for name in tensors),

@@ -5,6 +5,7 @@ High-Resolution Image Synthesis".
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lit_gans.checkpoints.diffusers import read_published
+from lit_gans.checkpoints.diffusers import Published, read_published
+from lit_gans.checkpoints.format import to_plain
 from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.common.noise import Noise
 from lit_gans.common.precision import full_precision
@@ -207,20 +209,37 @@ class AutoencoderKL(Translator):
         """
         published = read_published(path)
         settings = _settings(published.config)
-        for name, value in kwargs.items():
-            if name in _FIXED and value != settings[name]:
-                raise RefusedInput(f"{name}={value}: {path} has {name}={settings[name]}; leave out {name}=.")
         if "scaling_factor" not in {**settings, **kwargs}:
             logger.warning(
                 "%s does not contain the scaling factor, which exports need: pass scaling_factor=0.18215 (SD), 0.13025"
                 " (SDXL), or 0.3611 with shift_factor=0.1159 (FLUX).",
                 path,
             )
+        module = cls(**{**settings, **kwargs})
+        module._load(published, path, _SHAPES)
+        return module
+
+    def load_published(self, path: str | Path) -> None:
+        """Loads published weights into the generator, see `from_diffusers`.
+
+        Raises:
+            RefusedInput: also if this module lacks a setting of the published autoencoder.
+        """
+        self._load(read_published(path), path, (*_SHAPES, *_SCALES))
+
+    def _load(self, published: Published, path: str | Path, names: Sequence[str]) -> None:
+        """Loads published weights, and raises `RefusedInput` if one of the settings `names` differs from theirs."""
+        settings = to_plain(_settings(published.config))
+        needed = {name: settings[name] for name in names if name in settings and self.hparams[name] != settings[name]}
+        if needed:
+            words = [
+                f"{'data' if name == 'channels' else 'model'}.{name}={json.dumps(value, separators=(',', ':'))}"
+                for name, value in needed.items()
+            ]
+            raise RefusedInput(f"{path}: its weights need other settings than this model has: {' '.join(words)}.")
         if published.config.get("latents_mean") or published.config.get("latents_std"):
             logger.warning("latents_mean and latents_std in %s are not kept: add them to exported folders.", path)
-        module = cls(**{**settings, **kwargs})
-        load_diffusers(module.generator, published.tensors, published.originals, str(path))
-        return module
+        load_diffusers(self.generator, published.tensors, published.originals, str(path))
 
     # ---- the training
 
@@ -438,8 +457,8 @@ def _images_of(data: Any, num: int, rows: Int64[Tensor, " n"] | None = None) -> 
     return images_in_rows(data, selected) if len(selected) else torch.empty(0, data.channels, *sides(data.image_size))
 
 
-# arguments that the weights of a published autoencoder determine
-_FIXED = (
+# arguments that belong to the weights of a published autoencoder
+_SHAPES = (
     "channels",
     "generator_width",
     "multipliers",
@@ -451,6 +470,7 @@ _FIXED = (
     "quant_conv",
     "post_quant_conv",
 )
+_SCALES = ("scaling_factor", "shift_factor")
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -468,10 +488,6 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
         "asymmetric_padding": True,
         "quant_conv": config["use_quant_conv"],
         "post_quant_conv": config["use_post_quant_conv"],
-        "shift_factor": config["shift_factor"],
     }
-    if "scaling_factor" in config:
-        settings["scaling_factor"] = config["scaling_factor"]
-    if "sample_size" in config:
-        settings["image_size"] = as_size(config["sample_size"])
-    return settings
+    settings |= {name: config[name] for name in _SCALES if name in config}
+    return settings | ({"image_size": as_size(config["sample_size"])} if "sample_size" in config else {})

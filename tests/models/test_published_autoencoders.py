@@ -230,8 +230,11 @@ def test_damaged_and_missing_files_are_named(published, tmp_path):
 
 def test_arguments_that_the_weights_determine_are_refused(published):
     _, folder = published
-    with pytest.raises(RefusedInput, match=r"channels=1: .*vae has channels=3; leave out channels="):
-        AutoencoderKL.from_diffusers(folder, channels=1)
+    with pytest.raises(
+        RefusedInput,
+        match=r"vae: its weights need other settings than this model has: data\.channels=3 model\.blocks=1\.",
+    ):
+        AutoencoderKL.from_diffusers(folder, channels=1, blocks=2, **REST)
     with pytest.raises(RefusedInput, match=r"image_size=17: .* must be multiples of 2 pixels"):
         AutoencoderKL.from_diffusers(folder, image_size=17)
 

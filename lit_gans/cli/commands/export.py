@@ -9,10 +9,9 @@ Examples:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from lit_gans.checkpoints.diffusers import WEIGHTS as DIFFUSERS_WEIGHTS
-from lit_gans.checkpoints.diffusers import is_published
 from lit_gans.checkpoints.exported import WEIGHTS
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
@@ -23,8 +22,6 @@ from lit_gans.config.run_folder import output_file, results_folder
 from lit_gans.export.diffusers import save_diffusers
 from lit_gans.export.onnx import example_inputs, export_onnx
 from lit_gans.export.safetensors import Dtype, save_networks
-from lit_gans.models.autoencoder_kl import AutoencoderKL
-from lit_gans.training.module import AdversarialModule
 from lit_gans.training.sampling import Weights
 from lit_gans.training.translator import Direction
 
@@ -47,11 +44,10 @@ def export(
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote. For a run folder,
-            the best checkpoint is used, or the last one if there is no best. It can also be a published autoencoder:
-            the folder of `diffusers.AutoencoderKL`, or a .safetensors file of latent diffusion's code.
+            the best checkpoint is used, or the last one if there is no best.
         format: `safetensors`, `onnx` or `diffusers`.
         output: output folder, or path of the ONNX file; null uses `networks/`, `generator.onnx` or `diffusers/` in the
-            run folder. For a published autoencoder, it is required.
+            run folder.
         weights: `ema` writes the averaged generator as the generator; `raw` leaves out the averaged generator; null
             writes both to safetensors, and the averaged generator to other formats if it exists.
         direction: `b_to_a` writes CycleGAN's generator of the first domain to ONNX instead of the generator of the
@@ -71,10 +67,12 @@ def export(
         raise RefusedInput("format=diffusers writes an autoencoder without optimizers: leave out optimizers=.")
     if format == "safetensors" and direction == "b_to_a":
         raise RefusedInput(f"direction={direction}: format=safetensors writes both directions; leave out direction=.")
-    module, content, path = _opened(checkpoint, output, optimizers)
+    path = find_checkpoint(checkpoint)
     name = {"safetensors": "networks", "onnx": "generator.onnx", "diffusers": "diffusers"}[format]
     target = Path(output) if output else results_folder(checkpoint, path) / name
     output_file({"safetensors": target / WEIGHTS, "onnx": target, "diffusers": target / DIFFUSERS_WEIGHTS}[format])
+    content = read_checkpoint(path)
+    module = module_from(content, path)
     turn(module, direction)
     if format == "safetensors":
         written = save_networks(content, target, weights, dtype, optimizers)
@@ -92,19 +90,3 @@ def export(
     print(f"  inputs    {', '.join(shapes)}")
     print(f"  output    images (n, {', '.join(map(str, module.image_shape))})")
     return written
-
-
-def _opened(checkpoint: str, output: str | None, optimizers: bool) -> tuple[AdversarialModule, dict[str, Any], Path]:
-    """Returns the module of a checkpoint or of a published autoencoder, the checkpoint's contents, and its path."""
-    if not is_published(checkpoint):
-        path = find_checkpoint(checkpoint)
-        content = read_checkpoint(path)
-        return module_from(content, path), content, path
-    if output is None or optimizers:
-        raise RefusedInput(
-            f"{checkpoint} is a published autoencoder without optimizers: add output=FOLDER, and leave out optimizers=."
-        )
-    module = AutoencoderKL.from_diffusers(checkpoint)
-    content = {"state_dict": module.state_dict(), "hyper_parameters": dict(module.hparams)}
-    module.on_save_checkpoint(content)
-    return module, content, Path(checkpoint)
