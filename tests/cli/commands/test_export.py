@@ -70,7 +70,7 @@ def test_an_autoencoder_for_diffusers_from_which_a_run_begins(
     assert fit(again, random_images(), max_steps=1, callbacks=[InitFrom("run/diffusers"), begun]).global_step == 1
 
 
-def test_a_run_that_begins_with_a_published_autoencoder_has_its_settings(saved, ran, tiny_gan):
+def test_a_run_that_begins_with_a_published_autoencoder_has_its_settings(saved, ran, refused, tiny_gan):
     saved("autoencoder_kl", **LAYOUT)
     ran("export", "checkpoint=run", "format=diffusers")
     why = r"model\.generator_width=4 model\.groups=2 model\.asymmetric_padding=true model\.scaling_factor=0\.3\.$"
@@ -78,6 +78,11 @@ def test_a_run_that_begins_with_a_published_autoencoder_has_its_settings(saved, 
         InitFrom("run/diffusers").load(tiny_gan("autoencoder_kl", generator_width=8))
     with pytest.raises(RefusedInput, match="is an autoencoder, but this model is a DCGAN: use model=autoencoder_kl"):
         InitFrom("run/diffusers").load(tiny_gan())
+    for command in ("sample", "evaluate", "export"):
+        said = refused(command, "checkpoint=run/diffusers")
+        assert (
+            "run/diffusers is not a checkpoint of lit_gans, but it can be a published autoencoder: start a run" in said
+        )
     with pytest.raises(RefusedInput, match=r"there is no autoencoder at none\.safetensors"):
         InitFrom("none.safetensors").load(tiny_gan("autoencoder_kl"))
 
