@@ -216,7 +216,7 @@ class AutoencoderKL(Translator):
                 path,
             )
         module = cls(**{**settings, **kwargs})
-        module._load(published, path, _SHAPES)
+        module._load_published(published, path, _SHAPES)
         return module
 
     def load_published(self, path: str | Path) -> None:
@@ -225,9 +225,9 @@ class AutoencoderKL(Translator):
         Raises:
             RefusedInput: also if this module lacks a setting of the published autoencoder.
         """
-        self._load(read_published(path), path, (*_SHAPES, *_SCALES))
+        self._load_published(read_published(path), path, (*_SHAPES, *_SCALES))
 
-    def _load(self, published: Published, path: str | Path, names: Sequence[str]) -> None:
+    def _load_published(self, published: Published, path: str | Path, names: Sequence[str]) -> None:
         """Loads published weights, and raises `RefusedInput` if one of the settings `names` differs from theirs."""
         settings = to_plain(_settings(published.config))
         needed = {name: settings[name] for name in names if name in settings and self.hparams[name] != settings[name]}
