@@ -509,7 +509,8 @@ def _any(gradient: Tensor) -> bool:
 
 
 def _digest(tensor: Tensor) -> str:
-    values = _dense(tensor).cpu().contiguous().reshape(-1)
+    # a copy, since NumPy takes memory that FSDP could no longer free
+    values = _dense(tensor).cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
     return hashlib.blake2b(values.view(torch.uint8).numpy().data if values.numel() else b"", digest_size=8).hexdigest()
 
 

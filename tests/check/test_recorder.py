@@ -359,3 +359,18 @@ def test_generated_images_are_no_data_where_they_are_the_input_of_a_network():
         "call/augment (Identity)/0": 2,
         "call/discriminator (Linear)/0": 2,
     }
+
+
+def test_the_memory_of_the_script_can_still_be_freed():
+    """FSDP frees gathered weights."""
+    network, images = nn.Sequential(nn.Linear(4, 4)), torch.rand(2, 4)
+    other = nn.Sequential(nn.Linear(4, 4))  # compared as an average
+
+    def train():
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        network(images).mean().backward()
+        optimizer.step()
+
+    recorded(train)
+    for tensor in (images, network[0].weight, other[0].weight):
+        tensor.untyped_storage().resize_(0)
