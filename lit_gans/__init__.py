@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from lit_gans.models.r3gan import R3GAN
     from lit_gans.models.sngan import SNGAN
     from lit_gans.models.wgan_gp import WGANGP
+    from lit_gans.networks.features import WithFeatures
     from lit_gans.training.adaptive_weight import record_layer
     from lit_gans.training.adversary import Adversary
     from lit_gans.training.augmentation import Adaptive, Scheduled
-    from lit_gans.training.losses import Scored, WithFeatures
+    from lit_gans.training.losses import Scored
     from lit_gans.training.module import AdversarialModule
     from lit_gans.training.schedules import CosineSchedule, LinearSchedule
 
@@ -49,7 +50,7 @@ _PLACES = {
     "RefusedInput": "lit_gans.common.errors",
     "Scheduled": "lit_gans.training.augmentation",
     "Scored": "lit_gans.training.losses",
-    "WithFeatures": "lit_gans.training.losses",
+    "WithFeatures": "lit_gans.networks.features",
     "build": "lit_gans.config.build",
     "compose": "lit_gans.config.hydra_app",
     "load": "lit_gans.config.load",

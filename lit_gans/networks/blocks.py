@@ -20,6 +20,7 @@ from lit_gans.networks.grouped_convolution import GroupedConv2d, GroupedConvTran
 
 Block = Literal["plain", "grouped", "separable", "inverted_residual"]
 Norm = Literal["none", "batch", "layer", "instance"]
+Dims = Literal[1, 2, 3]
 
 _EXPANSION = 2  # ratio of the channels inside an inverted residual to the channels at its narrower end
 _SQUEEZE = 8  # ratio of the channels inside an inverted residual to the squeezed channels
@@ -98,6 +99,12 @@ def _widened(weight: Float[Tensor, "o i 3 3"]) -> Float[Tensor, "o i 4 4"]:
     return functional.avg_pool2d(weight, 2, stride=1, padding=1)
 
 
+_NORMS = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.GroupNorm),
+)
+
+
 def draw_weights(network: nn.Module, zero_biases: bool = True) -> None:
     """Initializes a network as in pix2pix and CycleGAN (Isola et al. 2017, Zhu et al. 2017).
 
@@ -109,11 +116,11 @@ def draw_weights(network: nn.Module, zero_biases: bool = True) -> None:
             PyTorch's uniform initialization.
     """
     for layer in network.modules():
-        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
+        if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose2d):
             nn.init.normal_(layer.weight, 0.0, 0.02)
             if zero_biases and layer.bias is not None:
                 nn.init.zeros_(layer.bias)
-        elif isinstance(layer, nn.BatchNorm2d | nn.InstanceNorm2d | nn.GroupNorm) and layer.affine:
+        elif isinstance(layer, _NORMS) and layer.affine:
             nn.init.normal_(layer.weight, 1.0, 0.02)  # shifts are already 0
 
 
@@ -133,7 +140,7 @@ def is_cheap(layer: nn.Module) -> TypeGuard[nn.Conv2d | nn.ConvTranspose2d]:
     return isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) and (layer.groups > 1 or layer.kernel_size == (1, 1))
 
 
-def normalization(norm: Norm, channels: int, affine: bool = True) -> nn.Module:
+def normalization(norm: Norm, channels: int, affine: bool = True, dims: Dims = 2) -> nn.Module:
     """Returns a normalization layer for feature maps.
 
     Args:
@@ -141,12 +148,15 @@ def normalization(norm: Norm, channels: int, affine: bool = True) -> nn.Module:
             `instance` normalizes each channel of each image.
         channels: number of channels of the feature map.
         affine: whether `instance` has a scale and a shift for each channel. `batch` and `layer` always have them.
+        dims: number of dimensions of the feature map, without rows and channels.
     """
+    batch_norm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)[dims - 1]
+    instance_norm = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)[dims - 1]
     layers: dict[str, Any] = {
         "none": nn.Identity,
-        "batch": lambda: nn.BatchNorm2d(channels),
+        "batch": lambda: batch_norm(channels),
         "layer": lambda: nn.GroupNorm(1, channels),
-        "instance": lambda: nn.InstanceNorm2d(channels, affine=affine),
+        "instance": lambda: instance_norm(channels, affine=affine),
     }
     return layers[norm]()
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.precision import full_precision
+from lit_gans.networks.features import WithFeatures
 
 _FAR_BELOW = -15.0  # below this score, softplus(a) is numerically exp(a)
 
@@ -106,18 +107,6 @@ def log_softplus(scores: Float[Tensor, " *shape"]) -> Float[Tensor, " *shape"]:
 
 
 Scores = Any  # a tensor, or a list, tuple or dict of scores, for example one tensor per scale
-
-
-class WithFeatures(NamedTuple):
-    """Scores of a discriminator together with its features, for feature matching.
-
-    Attributes:
-        scores: a tensor (n, ...), or a list, tuple or dict of such tensors.
-        features: outputs of the discriminator's inner layers, in the same form.
-    """
-
-    scores: Any
-    features: Any
 
 
 class Scored(NamedTuple):

@@ -119,7 +119,7 @@ def test_an_optimizer_is_chosen_by_name_mapping_or_argument(script, arguments, e
         ([GENERATOR, "[3]"], "expected the name of an optimizer of torch.optim, or a mapping of its arguments"),
         (["--model.r1_gamma=true"], "r1_gamma"),
         (
-            [f"{GENERATOR}.betas", "[{class_path: Line}, 0.9]"],
+            [f"{GENERATOR}.betas", "[{class_path: Linear}, 0.9]"],
             "there is no such schedule; did you mean 'LinearSchedule'",
         ),
         (

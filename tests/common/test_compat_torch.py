@@ -55,11 +55,25 @@ def test_torch_has_no_public_walk_over_outputs():
     assert find_spec("torch.utils.pytree") is find_spec("torch.pytree") is None
     one, two = torch.ones(1), torch.zeros(1)
     assert [*map(id, _compat.tree_leaves({"a": (one,), "b": [two]}))] == [id(one), id(two)]
+    assert _compat.tree_map(id, {"a": (one,), "b": [two]}) == {"a": (id(one),), "b": [id(two)]}
 
 
 def test_operators_are_seen_only_with_a_private_class():
     assert find_spec("torch.utils.python_dispatch") is find_spec("torch.dispatch") is None
     assert _compat.TorchDispatchMode.__module__ == "torch.utils._python_dispatch"
+
+
+def test_reading_a_number_is_an_operator_with_a_private_name():
+    operators = []
+
+    class Recorded(_compat.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            operators.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Recorded():
+        assert float(torch.tensor(3.0)) == 3
+    assert operators[-1] is _compat.NUMBER_OF_TENSOR
 
 
 def test_norms_with_running_statistics_have_no_public_base():

@@ -7,10 +7,10 @@ from torch import nn
 from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.networks.features import WithFeatures
 from lit_gans.training.adaptive_weight import record_layer
 from lit_gans.training.adversary import Adversary
 from lit_gans.training.augmentation import Adaptive
-from lit_gans.training.losses import WithFeatures
 from lit_gans.training.schedules import LinearSchedule
 
 

@@ -1,0 +1,1 @@
+"""Public trainers of several networks on two CPU processes, from checkouts of their repositories: see `__main__.py`."""
