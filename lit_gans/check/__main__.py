@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from lit_gans.check.board import board, events_of
-from lit_gans.check.findings import RankRecords, in_order
+from lit_gans.check.findings import RankRecords, in_order, with_names_of_rank_0
 from lit_gans.check.one_process import against_one_process, record_script, replay_script
 from lit_gans.check.session import check_ranks
 
@@ -44,7 +44,7 @@ class _Watchdog(threading.Thread):
             total = sum(map(len, events))
             if total > before:
                 before, since = total, time.monotonic()
-            differences = [*in_order([RankRecords(events=names) for names in events])]
+            differences = [*in_order(with_names_of_rank_0([RankRecords(events=each) for each in events]))]
             if differences and time.monotonic() - since > self.patience:
                 print(
                     f"lit_gans.check: {differences[0]}\nlit_gans.check: the ranks wait for each other: ended.",

@@ -13,7 +13,7 @@ from torch import distributed
 from torch.distributed import PrefixStore, Store, TCPStore
 
 from lit_gans.check.findings import RankRecords
-from lit_gans.check.records import Call, End, State, loaded_step
+from lit_gans.check.records import Call, End, Event, State, loaded_step
 from lit_gans.common._compat.torch import default_store
 
 _WAIT = timedelta(seconds=30)
@@ -64,13 +64,13 @@ def board(name: str) -> Board | None:
     return Board(default_store(), distributed.get_rank(), distributed.get_world_size(), name)
 
 
-def events_of(shared: Board, rank: int) -> Iterator[str]:
+def events_of(shared: Board, rank: int) -> Iterator[Event]:
     """Yields the optimizers that a rank has stepped, in their order, as far as it has published them."""
     for number in count():
-        name = shared.read(rank, f"event/{number}")
-        if name is None:
+        text = shared.read(rank, f"event/{number}")
+        if text is None:
             return
-        yield name.decode()
+        yield Event(**_loaded(text))
 
 
 def collected(
@@ -91,7 +91,7 @@ def collected(
         if shared.wait(rank, "end", patience):
             records.end = End(**_loaded(shared.read(rank, "end")))
             records.events = [*events_of(shared, rank)]
-        for name in dict.fromkeys(records.events):
+        for name in dict.fromkeys(event.optimizer for event in records.events):
             texts = (shared.read(rank, f"step/{name}/{number}") for number in range(1, steps + 1))
             records.steps[name] = [loaded_step(text) for text in texts if text is not None]
         for name, number in calls.items():

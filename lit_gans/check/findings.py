@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
-from lit_gans.check.records import Call, End, State, Step, Weight
+from lit_gans.check.records import Call, End, Event, State, Step, Weight
 
 SAME = 1e-6  # relative difference of projections that are equal but for the order of a sum
 _SCALER = "Average the gradients over the ranks before scaler.unscale_ and scaler.step look for an overflow."
@@ -28,7 +28,7 @@ class RankRecords:
 
     steps: dict[str, list[Step]] = field(default_factory=dict)
     calls: dict[str, list[Call]] = field(default_factory=dict)
-    events: list[str] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     state: State = field(default_factory=State)
     end: End | None = None
 
@@ -66,12 +66,38 @@ class Finding:
 def compare(ranks: Sequence[RankRecords]) -> list[Finding]:
     """Returns what the records of all ranks show, faults first; the first step at which each is seen."""
     found: dict[tuple[str, str], Finding] = {}
+    ranks = with_names_of_rank_0(ranks)
     counts = [*in_order(ranks), *_of_counts(ranks)]
     uneven = {finding.where for finding in counts if finding.is_fault}
     of_steps = [] if "all optimizers" in uneven else [each for each in _of_steps(ranks) if each.where not in uneven]
     for finding in (*counts, *of_steps, *_of_inputs(ranks), *_of_states(ranks), *_of_draws(ranks)):
         found.setdefault((finding.kind, finding.where), finding)
     return sorted(found.values(), key=lambda finding: not finding.is_fault)
+
+
+def with_names_of_rank_0(ranks: Sequence[RankRecords]) -> list[RankRecords]:
+    """Returns the records with the names that rank 0 has for the optimizers.
+
+    A rank that calls a network as a whole, such as rank 0 for a summary, names it otherwise than a rank that calls its
+    parts. An optimizer without a counterpart of the same name is thus that of parameters of the same shapes, if they
+    also have other names in their networks. With equal names in the networks, the networks are different ones.
+    """
+    named = [*ranks[:1]]
+    own = {event.optimizer: event for event in ranks[0].events}
+    for rank in ranks[1:]:
+        theirs = {event.optimizer: event for event in rank.events}
+        free = [event for name, event in own.items() if name not in theirs]
+        names: dict[str, str] = {}
+        for name, event in theirs.items():
+            same = [each for each in free if each.shapes == event.shapes and each.paths != event.paths]
+            if name not in own and same:
+                names[name] = same[0].optimizer
+                free.remove(same[0])
+        events = [replace(event, optimizer=names.get(event.optimizer, event.optimizer)) for event in rank.events]
+        steps = {names.get(name, name): steps for name, steps in rank.steps.items()}
+        end = rank.end and replace(rank.end, steps={names.get(name, name): n for name, n in rank.end.steps.items()})
+        named.append(replace(rank, events=events, steps=steps, end=end))
+    return named
 
 
 def _differ(values: Sequence[float], scale: float = 0.0) -> bool:
@@ -86,7 +112,7 @@ def _differ(values: Sequence[float], scale: float = 0.0) -> bool:
 def _of_steps(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
     for name in dict.fromkeys(name for rank in ranks for name in rank.steps):
         rows = [rank.steps.get(name, []) for rank in ranks]
-        equal_before = True
+        equal_before, is_averaged = True, True
         for steps in zip(*rows, strict=False):
             where, line = f"step {steps[0].number}", steps[0].line
             together = [*zip(*(step.weights for step in steps), strict=False)]
@@ -105,10 +131,13 @@ def _of_steps(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
                     line,
                 )
             of_loss = [*_factors(name, where, line, steps)]
-            gradients = [*_gradients(name, where, line, compared), *_overflows(name, where, line, steps)]
+            # weights that have parted because of their gradients have other gradients at each later step
+            of_gradients = [*_gradients(name, where, line, compared)] if is_averaged else []
+            gradients = [*of_gradients, *_overflows(name, where, line, steps)]
             yield from (*of_loss, *gradients)
+            is_averaged = is_averaged and not of_gradients
             if gradients:
-                equal_before = False  # the weights part because of the gradients
+                equal_before = False
             after = [weights[0].name for weights in compared if _differ([weight.after for weight in weights])]
             if equal_before and after:
                 equal_before = False
@@ -274,7 +303,8 @@ def _accumulation(name: str, step: Step) -> Iterator[Finding]:
 
 def in_order(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
     """Whether all ranks step the same optimizers in the same order; a rank that is late has fewer events."""
-    for number, names in enumerate(zip(*(rank.events for rank in ranks), strict=False), 1):
+    for number, events in enumerate(zip(*(rank.events for rank in ranks), strict=False), 1):
+        names = [event.optimizer for event in events]
         if len(set(names)) > 1:
             who = ", ".join(f"rank {rank} {name}" for rank, name in enumerate(names))
             lines = [step.line for rank in ranks for steps in rank.steps.values() for step in steps[:1]]
@@ -384,12 +414,20 @@ def _of_states(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
     common = [name for name in states[0].buffers if all(name in state.buffers for state in states)]
     buffers = [name for name in common if len({state.buffers[name] for state in states}) > 1]
     running = [name for name in buffers if name in states[0].running]
-    others = [name for name in buffers if name not in states[0].running]
+    whole = [name for name in buffers if name not in running and all(name in state.whole for state in states)]
+    others = [name for name in buffers if name not in {*running, *whole}]
     if running:
         yield Finding(
             "local_statistics",
             running[0].rpartition(" of ")[2],
             f"each rank has running statistics of its own ({len(running)} buffers, first {running[0]})",
+        )
+    if whole:
+        yield Finding(
+            "counters_differ",
+            whole[0].rpartition(" of ")[2],
+            f"{len(whole)} buffers of whole numbers differ between the ranks, first {whole[0]}: no fault where they"
+            " only count",
         )
     if others:
         yield Finding(
@@ -399,10 +437,15 @@ def _of_states(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
             "Compute them from values that are averaged over the ranks, or broadcast them.",
         )
     for name in _unequal_averages(states):
+        what = "its weights, which no optimizer steps, differ between the ranks"
+        if _is_right_on_rank_0(name, states):
+            what += ", since it was copied before they had the weights of rank 0: use that of rank 0 alone"
+            yield Finding("averages_differ", name, what)
+            continue
         yield Finding(
             "averages_differ",
             name,
-            "its weights, which no optimizer steps, differ between the ranks",
+            what,
             "Average weights that are equal on all ranks, from copies that began equal.",
         )
     for name in sorted({name for state in states for name in state.never}):
@@ -423,3 +466,10 @@ def _unequal_averages(states: Sequence[State]) -> list[str]:
         theirs = {digest for each in digests[1:] for digest in each}
         unequal += [name for name, digest in others[0].items() if digest not in theirs]
     return unequal
+
+
+def _is_right_on_rank_0(name: str, states: Sequence[State]) -> bool:
+    """Returns whether an average began as a copy of the weights on rank 0, and on no rank where it differs."""
+    right = states[0].averages[name]
+    differing = [state for state in states if state.averages.get(name) != right]
+    return name in states[0].copies and all(name in state.averages and name not in state.copies for state in differing)

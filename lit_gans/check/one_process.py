@@ -96,7 +96,7 @@ class RecordingMode(TorchDispatchMode):
         self.run = RunRecord()
         self.ended = False  # whether each optimizer has made its compared steps
         self._loads = False  # whether a DataLoader loads a batch, with random numbers of its own
-        self._before: dict[str, dict[str, Tensor]] = {}
+        self._before: dict[int, list[Tensor]] = {}  # by the identity of the optimizer
         self._numbers: dict[str, int] = {}
         self._stack = ExitStack()
 
@@ -160,30 +160,25 @@ class RecordingMode(TorchDispatchMode):
 
     # ---- weights
 
-    def _weights(self, optimizer: Optimizer) -> tuple[str, dict[str, Tensor]]:
-        recorder = self.recorder()
-        assert recorder is not None
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        named = {recorder.name_of_parameter(parameter): parameter for parameter in parameters}
-        whole = {name: _copied(parameter) for name, parameter in named.items() if not is_sharded(parameter)}
-        return recorder.name_of(optimizer), whole
-
     @torch.no_grad()
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self.ended:
-            return
-        name, weights = self._weights(optimizer)
-        self._before.setdefault(name, weights)
+        if not self.ended and id(optimizer) not in self._before:  # a closure has not yet called the networks
+            self._before[id(optimizer)] = [_copied(parameter) for parameter in _unsharded(optimizer)]
 
     @torch.no_grad()
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self.ended:
             return
-        name, weights = self._weights(optimizer)
+        recorder = self.recorder()
+        assert recorder is not None
+        name = recorder.name_of(optimizer)
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
         if number == self.steps:
+            parameters = _unsharded(optimizer)
+            names = [recorder.name_of_parameter(each) or f"parameter {i}" for i, each in enumerate(parameters)]
+            weights = dict(zip(names, map(_copied, parameters), strict=True))
+            before = dict(zip(names, self._before[id(optimizer)], strict=True))
             self.run.weights[name] = weights
-            before = self._before[name]
             self.run.moved[name] = {each: _norm(value - before[each]) for each, value in weights.items()}
         self.ended = all(each >= self.steps for each in self._numbers.values())
         if self.ended:
@@ -271,6 +266,11 @@ class _Batches(Iterator[Any]):
 
     def __next__(self) -> Any:
         return next(self._batches)
+
+
+def _unsharded(optimizer: Optimizer) -> list[Tensor]:
+    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    return [parameter for parameter in parameters if not is_sharded(parameter)]
 
 
 def _copied(value: Any) -> Any:

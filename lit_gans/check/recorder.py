@@ -16,11 +16,11 @@ import inspect
 import sysconfig
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -29,12 +29,13 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from lit_gans.check.records import Call, Factor, State, Step, Weight
-from lit_gans.common._compat.torch import NormBase, loss_factors
+from lit_gans.check.records import Call, Event, Factor, State, Step, Weight
+from lit_gans.common._compat.torch import NormBase, loss_factors, tree_leaves
 
 _CALLS = 40  # recorded forward passes of each network
 _ROWS = 128  # recorded rows of an input
 _FEWEST = 4  # minimum size of a row: smaller rows, such as labels, are often equal on two ranks by chance
+_OUTPUTS = 100_000  # recorded rows of outputs
 _LIBRARIES = tuple(
     {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")} | {str(Path(__file__).parents[1])}
 )
@@ -60,24 +61,26 @@ class Recorder:
     Args:
         steps: number of steps of each optimizer that are recorded.
         publish: receives each record, with its name.
-        event: receives the name of each optimizer, before each of its watched steps.
+        event: receives each optimizer, before each of its watched steps.
     """
 
     def __init__(
-        self, steps: int, publish: Callable[[str, Step | Call | State], None], event: Callable[[str], None]
+        self, steps: int, publish: Callable[[str, Step | Call | State], None], event: Callable[[Event], None]
     ) -> None:
         self.steps, self.publish, self.event = steps, publish, event
         self.numbers: dict[str, int] = {}  # steps of each optimizer
         self.states: list[str] = []  # names of the published states
         self.error = ""  # the error that has ended the recording
         self._roots: dict[str, weakref.ref[nn.Module]] = {}  # outermost modules, by the name of their network
-        self._names: dict[int, str] = {}  # of the networks, by the identity of their modules
+        self._names: dict[int, tuple[str, str]] = {}  # network of a module and path in it, by identity
         self._parameters: dict[int, tuple[weakref.ref[Tensor], str]] = {}
         self._gradients: dict[int, _Gradient] = {}
         self._with_gradient: set[int] = set()  # parameters that have had a gradient at a step
         self._optimizers: dict[int, tuple[weakref.ref[Optimizer], str]] = {}
         self.calls: Counter[str] = Counter()  # recorded inputs of each network
         self.rows: Counter[str] = Counter()  # number of rows of the inputs of each network
+        self._outputs: set[str] = set()  # digests of the rows of all outputs
+        self._copies = weakref.WeakSet[nn.Module]()  # averages that were equal to a network before its first step
         self._depth = 0
         self._backward, self._in_backward, self._reads_factors = 0, False, False
         self._touched: dict[int, set[int]] = {}  # parameters that each backward pass has reached
@@ -116,18 +119,19 @@ class Recorder:
         if self._autograd_backward is not None:
             torch.autograd.backward, self._autograd_backward = self._autograd_backward, None
 
-    def _harmless(self, hook: Callable[..., None]) -> Callable[..., None]:
+    def _harmless(self, hook: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a hook whose errors end the recording instead of the script."""
 
-        def harmless(*given: Any) -> None:
+        def harmless(*given: Any) -> Any:
             if self.error:
-                return
+                return None
             try:
                 with torch.no_grad():
-                    hook(*given)
+                    return hook(*given)
             except Exception as error:
                 self.error = f"{type(error).__name__}: {error}"
                 self.close()
+                return None
 
         return harmless
 
@@ -145,43 +149,52 @@ class Recorder:
         self._depth += 1
         if self._depth > 1 or self._in_backward:
             return
-        name = self._named(module)
+        network, path = self._named(module)
+        name = f"{path} of {network}" if path else network
         self._follow(module)
         synchronizes = getattr(module, "require_backward_grad_sync", None)
         if synchronizes is not None:
-            self._synchronizes[name] = synchronizes
+            self._synchronizes[network] = synchronizes
         tensors = (each for each in inputs if isinstance(each, Tensor)) if isinstance(inputs, tuple) else ()
         first = next(iter(tensors), None)
         if first is not None and first.dim() and self.calls[name] < _CALLS:
             self.rows[name] += len(first)
-        if first is None or first.dim() < 2 or first[0].numel() < _FEWEST or not first.is_floating_point():
-            return
-        if self.calls[name] < _CALLS and not first.is_meta:
-            self.publish(f"call/{name}/{self.calls[name]}", Call(name, [*_digests(first)]))
-            self.calls[name] += 1
+        if self.calls[name] < _CALLS and _has_rows(first):
+            data = [row for row in _digests(first) if row not in self._outputs]
+            if data:
+                self.publish(f"call/{name}/{self.calls[name]}", Call(name, data))
+                self.calls[name] += 1
 
     def _after_forward(self, module: nn.Module, inputs: Any, output: Any) -> None:
         self._depth = max(0, self._depth - 1)
+        if self._depth or self._in_backward or next(module.parameters(), None) is None:
+            return
+        for tensor in tree_leaves(output):
+            if _has_rows(tensor) and len(self._outputs) < _OUTPUTS:
+                self._outputs.update(_digests(tensor))
 
-    def _named(self, module: nn.Module) -> str:
-        """Returns the name of the network that a module is, a variable of the script and its class."""
+    def _named(self, module: nn.Module) -> tuple[str, str]:
+        """Returns the name of the network that a module is or belongs to, a variable of the script and its class, and
+        the path of the module in it.
+        """
         known = self._names.get(id(module))
-        if known is not None and self._roots[known]() is not None:
+        if known is not None and self._roots[known[0]]() is not None:
             return known
-        network = unwrapped(module)
-        variable = _variable(module) or _variable(network)
+        variable, module_of_variable = _variable(module) or _variable(unwrapped(module)) or (None, module)
+        network = unwrapped(module_of_variable)
         kind = type(network).__name__
         name = base = kind if variable is None else f"{variable} ({kind})"
         number = 1
         while name in self._roots and self._roots[name]() is not None:
             number += 1
             name = f"{base} {number}"
-        self._roots[name] = weakref.ref(module)
-        for own in (*network.modules(), module):
-            self._names[id(own)] = name
+        self._roots[name] = weakref.ref(module_of_variable)
+        names = {id(module_of_variable): (name, "")}
+        names |= {id(own): (name, path) for path, own in network.named_modules()}
+        self._names |= {id(module): names[id(unwrapped(module))]} | names
         for path, parameter in network.named_parameters():
             self._parameters[id(parameter)] = weakref.ref(parameter), f"{path} of {name}"
-        return name
+        return self._names[id(module)]
 
     def _follow(self, module: nn.Module) -> None:
         """Registers a hook on each parameter of a network that requires a gradient."""
@@ -241,14 +254,46 @@ class Recorder:
 
     # ---- optimizer steps
 
-    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """Records the gradients of a step; where a closure computes them, after the closure has returned."""
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if not callable(closure):
+            self._record(optimizer)
+            return None
+        if self._is_watched(optimizer):
+            self._watch()
+        record = self._harmless(self._record)
+        is_recorded = False
+
+        def watched_closure() -> Any:
+            nonlocal is_recorded
+            loss = closure()
+            if not is_recorded:  # some optimizers, such as LBFGS, call their closure several times in a step
+                is_recorded = True
+                record(optimizer)
+            return loss
+
+        if "closure" in kwargs:
+            return args, kwargs | {"closure": watched_closure}
+        return (args[0], watched_closure, *args[2:]), kwargs
+
+    def _is_watched(self, optimizer: Optimizer) -> bool:
+        reference, name = self._optimizers.get(id(optimizer), (None, ""))
+        return reference is None or reference() is not optimizer or self.numbers[name] < self.steps
+
+    def _record(self, optimizer: Optimizer) -> None:
+        """Records what an optimizer is about to step with."""
         name = self.name_of(optimizer)
         self.numbers[name] += 1
         if self.numbers[name] > self.steps:
             return
         self._watch()
-        self.event(name)
         own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        shapes = [type(optimizer).__name__, *(str(tuple(parameter.shape)) for parameter in own)]
+        paths = [self.name_of_parameter(parameter).partition(" of ")[0] for parameter in own]
+        self.event(Event(name, _digest_of(shapes), _digest_of(paths)))
+        if self.numbers[name] == 1:
+            self._find_copies({id(parameter) for parameter in own})
         weights = [self._weight(parameter, own, name) for parameter in own]
         passes = sorted({number for weight in weights for number in weight.backwards})
         synchronized = [self._synchronized[number] for number in passes if number in self._synchronized]
@@ -363,6 +408,8 @@ class Recorder:
                     full = f"{path}.{short} of {name}".lstrip(".")
                     if not is_sharded(buffer):
                         state.buffers[full] = _digest(buffer)
+                        if _is_whole(buffer):
+                            state.whole.append(full)
                     if isinstance(layer, NormBase):
                         state.running.append(full)
             for path, parameter in network.named_parameters():
@@ -372,18 +419,29 @@ class Recorder:
                 if id(parameter) in stepped and id(parameter) not in {*self._gradients, *self._with_gradient}:
                     state.never.append(f"{path} of {name}")
         for name, network in self._averages(stepped):
-            digests = "".join(map(_digest, network.parameters()))
-            state.averages[name] = hashlib.sha256(digests.encode()).hexdigest()[:16]
+            state.averages[name] = _digest_of(map(_digest, network.parameters()))
+            if network in self._copies:
+                state.copies.append(name)
         return state
+
+    def _find_copies(self, stepped: set[int]) -> None:
+        """Finds the averages that are equal to a network which is about to be stepped."""
+        trained = [(type(each), _digest_of(map(_digest, each.parameters()))) for each in self._trained(stepped)]
+        for _, network in self._averages(stepped):
+            if (type(network), _digest_of(map(_digest, network.parameters()))) in trained:
+                self._copies.add(network)
+
+    def _trained(self, stepped: set[int]) -> list[nn.Module]:
+        """Returns the networks, and their children, that have stepped parameters."""
+        known = [unwrapped(module) for module in (ref() for ref in self._roots.values()) if module is not None]
+        known += [
+            child for each in known for child in each.children() if not type(child).__module__.startswith("torch.")
+        ]
+        return [each for each in known if any(id(parameter) in stepped for parameter in each.parameters())]
 
     def _averages(self, stepped: set[int]) -> Iterator[tuple[str, nn.Module]]:
         """Yields networks that no optimizer steps, and whose class is that of a stepped network or of its child."""
-        trained = [unwrapped(module) for module in (ref() for ref in self._roots.values()) if module is not None]
-        trained += [
-            child for each in trained for child in each.children() if not type(child).__module__.startswith("torch.")
-        ]
-        trained = [each for each in trained if any(id(parameter) in stepped for parameter in each.parameters())]
-        kinds, numbers = {type(network) for network in trained}, Counter[str]()
+        kinds, numbers = {type(network) for network in self._trained(stepped)}, Counter[str]()
         found: list[nn.Module] = []
         for network in gc.get_objects():
             try:
@@ -396,9 +454,13 @@ class Recorder:
         for network in (each for each in found if id(each) not in parts):
             kind = type(network).__name__
             numbers[kind] += 1
-            variable = _variable(network)
-            name = self._names.get(id(network)) or (f"{variable} ({kind})" if variable else "")
-            yield name or f"copy {numbers[kind]} of {kind}", network
+            name, path = self._names.get(id(network), ("", ""))
+            place = None if name else _variable(network)
+            if place is not None:
+                whole = unwrapped(place[1])
+                name = f"{place[0]} ({type(whole).__name__})"
+                path = next((path for path, part in whole.named_modules() if part is network), "")
+            yield (f"{path} of {name}" if path else name) or f"copy {numbers[kind]} of {kind}", network
 
 
 def _part(network: str, stepped: Sequence[str], known: Sequence[str]) -> str:
@@ -447,8 +509,34 @@ def _any(gradient: Tensor) -> bool:
 
 
 def _digest(tensor: Tensor) -> str:
-    values = _dense(tensor).cpu().contiguous().reshape(-1)
+    # a copy, since NumPy takes memory that FSDP could no longer free
+    values = _dense(tensor).cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
     return hashlib.blake2b(values.view(torch.uint8).numpy().data if values.numel() else b"", digest_size=8).hexdigest()
+
+
+def _digest_of(texts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Returns whether all values are whole numbers."""
+    if not tensor.is_floating_point():
+        return not tensor.is_complex()
+    values = _dense(tensor)
+    return bool((values == values.round()).all())
+
+
+def _has_rows(value: Any) -> TypeGuard[Tensor]:
+    """Returns whether a value is a batch of images or latents."""
+    return (
+        isinstance(value, Tensor)
+        and value.is_floating_point()
+        and value.dim() > 1
+        and len(value) > 0
+        and value[0].numel() >= _FEWEST
+        and not value.is_meta
+        and not is_sharded(value)
+    )
 
 
 def _digests(images: Tensor) -> Iterator[str]:
@@ -489,8 +577,8 @@ def _called_by_scaler() -> bool:
     return False
 
 
-def _variable(module: nn.Module) -> str | None:
-    """Returns the name of the variable, or of the attribute of `self`, that is a module.
+def _variable(module: nn.Module) -> tuple[str, nn.Module] | None:
+    """Returns the name of the variable, or of the attribute of `self`, that is a module or contains it, and its value.
 
     The outermost frame of the script decides, because the names in inner frames are often arguments, which are
     different networks in turn. A position in a list is a name if the list has several networks of the same class, whose
@@ -499,12 +587,29 @@ def _variable(module: nn.Module) -> str | None:
     for frame in reversed([*_frames()]):
         own = frame.f_locals.get("self")
         attributes = {**vars(own), **getattr(own, "_modules", {})} if hasattr(own, "__dict__") else {}
-        for names in (frame.f_locals, attributes, frame.f_globals):
+        scopes = frame.f_locals, attributes, frame.f_globals
+        for names in scopes:
             plain = next((str(name) for name, value in names.items() if value is module and name != "self"), None)
             in_list = next(filter(None, (_position(str(name), value, module) for name, value in names.items())), None)
-            if in_list or plain:
-                return in_list or plain
+            if name := in_list or plain:
+                return name, module
+        around = [
+            each for names in scopes for each in names.items() if each[0] != "self" and _contains(each[1], module)
+        ]
+        if around:
+            name, value = min(around, key=lambda each: len([*each[1].modules()]))
+            return str(name), value
     return None
+
+
+def _contains(value: Any, module: nn.Module) -> bool:
+    """Returns whether a value is a network with a module in it: a network whose methods are called.
+
+    A module of Lightning is none: it contains the networks.
+    """
+    if not isinstance(value, nn.Module) or hasattr(unwrapped(value), "training_step"):
+        return False
+    return any(part is module for part in value.modules())
 
 
 def _position(name: str, networks: Any, module: nn.Module) -> str | None:

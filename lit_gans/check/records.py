@@ -74,12 +74,27 @@ class Step:
 
 
 @dataclass
+class Event:
+    """The start of a watched optimizer step.
+
+    Attributes:
+        optimizer: name of the optimizer on this rank.
+        shapes: digest of its class and of the shapes of its parameters.
+        paths: digest of the names that its parameters have in their networks.
+    """
+
+    optimizer: str
+    shapes: str = ""
+    paths: str = ""
+
+
+@dataclass
 class Call:
     """The input of one outermost forward pass of a network.
 
     Attributes:
         network: name of the network.
-        rows: digest of each row of the first tensor.
+        rows: digest of each row of the first tensor that is no output of another network.
     """
 
     network: str
@@ -93,14 +108,18 @@ class State:
     Attributes:
         buffers: digest of each buffer of the networks, by name.
         running: names of the buffers that are running statistics of a norm.
+        whole: names of the buffers that have whole numbers alone, such as counts and indices.
         averages: digest of the parameters of each network that no optimizer steps.
+        copies: names of the averages that were equal to a stepped network before its first step.
         never: names of the parameters that require a gradient and have had none.
         draws: names of the networks with dropout.
     """
 
     buffers: dict[str, str] = field(default_factory=dict)
     running: list[str] = field(default_factory=list)
+    whole: list[str] = field(default_factory=list)
     averages: dict[str, str] = field(default_factory=dict)
+    copies: list[str] = field(default_factory=list)
     never: list[str] = field(default_factory=list)
     draws: list[str] = field(default_factory=list)
 
@@ -118,7 +137,7 @@ class End:
     error: str = ""
 
 
-def dumped(record: Step | Call | State | End) -> bytes:
+def dumped(record: Step | Event | Call | State | End) -> bytes:
     """Returns a record as JSON."""
     return json.dumps(asdict(record)).encode()
 

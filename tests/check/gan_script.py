@@ -13,6 +13,9 @@ FAULT = sys.argv[1] if len(sys.argv) > 1 else "none"
 WRAPPED = (  # by DistributedDataParallel; in the other cases, the script averages gradients by hand
     "none",
     "averages_differ",
+    "copied_before_broadcast",
+    "counters_differ",
+    "equal_images",
     "same_inputs",
     "shared_inputs",
     "stale_gradients",
@@ -25,6 +28,10 @@ class Generator(nn.Sequential):
     def __init__(self):
         super().__init__(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 8))
 
+    def forward(self, latents):
+        images = super().forward(latents)
+        return images.sign() if FAULT == "equal_images" else images
+
 
 class Discriminator(nn.Module):
     def __init__(self):
@@ -34,10 +41,13 @@ class Discriminator(nn.Module):
         self.norm = nn.BatchNorm1d(8, affine=False) if FAULT == "local_statistics" else nn.Identity()
         self.dropout = nn.Dropout(0.3 if FAULT == "same_random_numbers" else 0.0)
         self.register_buffer("codebook", torch.zeros(3))
+        self.register_buffer("largest", torch.zeros(4))
 
     def forward(self, images):
         if FAULT == "buffers_differ":
             self.codebook += images.detach().mean(0)[:3]
+        if FAULT == "counters_differ":
+            self.largest += (images.detach() > 0).sum(0)[:4]
         return self.layers(self.dropout(self.norm(images)))
 
 
@@ -51,12 +61,12 @@ def average(module, divisor):
 def main():
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(rank if FAULT == "weights_never_equal" else 0)
+    torch.manual_seed(rank if FAULT in ("weights_never_equal", "copied_before_broadcast") else 0)
     generator, discriminator = Generator(), Discriminator()
     average_generator = copy.deepcopy(generator)
     if FAULT == "averages_differ":
         with torch.no_grad():
-            average_generator[0].weight.add_(0.01 * rank)
+            average_generator[0].weight.add_(0.01 * (1 + rank))
     by_hand = FAULT not in WRAPPED
     wrapped_g, wrapped_d = generator, discriminator
     if not by_hand:

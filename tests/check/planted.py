@@ -130,8 +130,9 @@ class Training:
         with torch.no_grad():
             if fault == "weights_of_each_rank":
                 loop.plain["generator"][0].weight.add_(0.01 * rank)
-            if fault in ("weights_of_each_rank", "average_of_other_weights"):
                 self.average[0].weight.add_(0.01 * rank)
+            if fault == "average_of_other_weights":
+                self.average[0].weight.add_(0.01 * (1 + rank))
         if fault == "weight_decay_of_each_rank":
             for group in loop.raw_optimizers["first"].param_groups:
                 group["weight_decay"] = 0.1 * rank

@@ -3,7 +3,7 @@
 import pytest
 
 from lit_gans.check.findings import RankRecords, compare
-from lit_gans.check.records import Call, End, Factor, State, Step, Weight
+from lit_gans.check.records import Call, End, Event, Factor, State, Step, Weight
 
 
 def rank(gradients=(1.0, 2.0), before=(3.0, 4.0), after=(2.0, 3.0), local=None, **settings):
@@ -15,7 +15,7 @@ def rank(gradients=(1.0, 2.0), before=(3.0, 4.0), after=(2.0, 3.0), local=None, 
         for name, *own, gradient, mine in values
     ]
     steps = {"SGD of net": [Step("SGD of net", 1, "train.py:7", weights, "")]}
-    return RankRecords(steps=steps, events=["SGD of net"], end=End({"SGD of net": 1}))
+    return RankRecords(steps=steps, events=[Event("SGD of net", "4, 1", "a, b")], end=End({"SGD of net": 1}))
 
 
 def kinds(*ranks):
@@ -38,6 +38,35 @@ def test_a_rank_that_is_late_has_fewer_steps_and_is_no_fault_until_it_ends():
     late = rank()
     late.steps, late.events, late.end = {}, [], None
     assert kinds(rank(), late) == ["rank_has_not_ended"]
+
+
+def test_gradients_that_differ_because_earlier_ones_did_are_not_reported_again():
+    """The second step has gradients of weights that differ, and parts of other backward passes."""
+    ranks = []
+    for own in (rank((1.0, 2.0)), rank((3.0, 5.0))):
+        (later,) = rank((own.steps["SGD of net"][0].weights[0].gradient, 7.0), local=(0.0, 0.0)).steps["SGD of net"]
+        later.number = 2
+        own.steps["SGD of net"].append(later)
+        ranks.append(own)
+    assert kinds(*ranks) == ["gradients_not_averaged"]
+
+
+def named(name, paths="a, b", shapes="4, 1"):
+    records = rank()
+    records.steps = {name: records.steps["SGD of net"]}
+    records.events, records.end = [Event(name, shapes, paths)], End({name: 1})
+    return records
+
+
+def test_one_optimizer_has_several_names_where_a_rank_calls_the_parts_of_a_network():
+    whole = named("SGD of net")
+    assert kinds(whole, named("SGD of Encoder, Decoder", paths="weight, weight")) == []
+    parted = named("SGD of Encoder, Decoder", paths="weight, weight")
+    parted.steps["SGD of Encoder, Decoder"][0].weights[0].after = 7.0
+    (finding,) = compare([whole, parted])
+    assert (finding.kind, finding.where) == ("weights_part", "SGD of net")
+    assert "order_of_steps" in kinds(whole, named("SGD of other")), "equal names of parameters: another network"
+    assert "order_of_steps" in kinds(whole, named("SGD of parts", paths="weight, weight", shapes="4, 2"))
 
 
 def test_shards_are_skipped_and_named():
@@ -97,6 +126,33 @@ def with_state(buffers, **averages):
     records = rank()
     records.state = State(buffers=buffers, averages=averages)
     return records
+
+
+def test_buffers_of_whole_numbers_are_a_note():
+    counts = [with_state({"used of net": digest, "codes of net": digest}) for digest in "ab"]
+    for records in counts:
+        records.state.whole = ["used of net"]
+    fault, note = compare(counts)
+    assert (fault.kind, fault.is_fault) == ("buffers_differ", True)
+    assert (note.kind, note.is_fault) == ("counters_differ", False)
+    assert "1 buffers of whole numbers" in note.what
+    counts[1].state.whole = []
+    assert kinds(*counts) == ["buffers_differ"]
+
+
+def test_an_average_is_right_on_rank_0_alone_where_it_began_as_its_weights():
+    def faults(*copies):
+        ranks = [with_state({}, ema=digest) for digest in "abb"]
+        for records, is_copy in zip(ranks, copies, strict=True):
+            records.state.copies = ["ema"] if is_copy else []
+        (finding,) = compare(ranks)
+        assert finding.kind == "averages_differ"
+        return finding.is_fault
+
+    assert not faults(True, False, False)
+    assert faults(False, False, False)
+    assert faults(True, True, False), "an equal beginning: it parts in training"
+    assert faults(False, True, True)
 
 
 def test_a_network_that_one_rank_calls_alone_is_compared_where_it_has_a_counterpart():

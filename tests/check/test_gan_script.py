@@ -14,7 +14,7 @@ from lit_gans.check import check_ranks
 from tests.strategies import ranks
 
 SCRIPT = Path(__file__).with_name("gan_script.py")
-RIGHT = ("none", "by_hand")
+RIGHT = ("none", "by_hand", "equal_images")
 FAULTS = (
     "weights_never_equal",
     "gradients_summed",
@@ -36,7 +36,12 @@ CONSEQUENCES = {  # further kinds that a fault brings with it
     "same_random_numbers": {"same_inputs"},
     "weights_never_equal": {"averages_differ"},
 }
-NOTES = {"local_statistics": 1, "never_a_gradient": 2, "synchronizes_each_microbatch": 1}  # number of notes
+NOTES = {  # number of notes
+    "local_statistics": 1,
+    "never_a_gradient": 2,
+    "synchronizes_each_microbatch": 1,
+    "counters_differ": 1,
+}
 
 pytestmark = pytest.mark.ranks
 
@@ -66,6 +71,13 @@ def test_a_planted_fault_is_found_by_its_name(found, fault):
 @pytest.mark.parametrize("note", NOTES)
 def test_what_is_legal_is_noted_and_no_fault(found, note):
     assert [(finding["kind"], finding["is_fault"]) for finding in found(note)] == [(note, False)] * NOTES[note]
+
+
+def test_an_average_that_is_right_on_rank_0_is_noted_and_no_fault(found):
+    """It was copied before DistributedDataParallel broadcast the weights of rank 0."""
+    (note,) = found("copied_before_broadcast")
+    assert (note["kind"], note["is_fault"]) == ("averages_differ", False)
+    assert "use that of rank 0 alone" in note["what"]
 
 
 @pytest.mark.parametrize("case", RIGHT)

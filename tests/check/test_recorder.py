@@ -3,6 +3,7 @@
 import copy
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -23,13 +24,15 @@ def train(num_steps):
         optimizer.zero_grad()
         network(torch.randn(6, 4)).square().mean().backward()
         optimizer.step()
-    return network, torch.get_rng_state()
+    return network, torch.get_rng_state(), [parameter.grad for parameter in network.parameters()]
 
 
-def test_weights_and_random_numbers_are_the_same_to_the_last_bit():
-    plain, state = train(5)
+@pytest.mark.parametrize("num_steps", [3, 5])  # the last step is watched, or not
+def test_weights_gradients_and_random_numbers_are_the_same_to_the_last_bit(num_steps):
+    plain, state, gradients = train(num_steps)
     with check_ranks(steps=3):
-        checked, checked_state = train(5)
+        checked, checked_state, checked_gradients = train(num_steps)
+    torch.testing.assert_close(checked_gradients, gradients, rtol=0, atol=0)
     torch.testing.assert_close(checked.state_dict(), plain.state_dict(), rtol=0, atol=0)
     assert torch.equal(checked_state, state)
 
@@ -51,7 +54,7 @@ def test_only_the_hooks_of_optimizers_remain_after_the_watched_steps_and_none_at
     with check_ranks(steps=2):
         watching = hooks()
         assert torch.autograd.backward is not backward
-        network, _ = train(3)
+        network, *_ = train(3)
         resting = hooks()
         assert torch.autograd.backward is backward
     assert [now - then for now, then in zip(watching, before, strict=True)] == [1, 1, 1, 1]
@@ -231,3 +234,143 @@ def test_an_average_is_one_network_and_its_parts_are_none_of_their_own():
 
     state = recorded(train)["state/1"]
     assert sorted(state.averages) == ["part (Encoder)", "whole (Autoencoder)"]
+
+
+@pytest.mark.parametrize("optimizer_of", [torch.optim.SGD, torch.optim.LBFGS])
+@pytest.mark.parametrize("as_keyword", [True, False])
+def test_a_closure_is_recorded_after_its_backward_pass(optimizer_of, as_keyword):
+    """Lightning trains so by default: forward and backward pass are within the step."""
+
+    def train():
+        torch.manual_seed(0)
+        network = nn.Linear(4, 1)
+        optimizer = optimizer_of(network.parameters(), lr=0.1)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = network(torch.ones(2, 4)).square().mean()
+            loss.backward()
+            gradients.append(network.weight.grad.double().norm().item())
+            return loss
+
+        for _ in range(3):
+            gradients = []
+            losses = optimizer.step(closure=closure) if as_keyword else optimizer.step(closure)
+            first.append(gradients[0])
+        return losses, network.weight.detach()
+
+    first, outcome = [], []
+    loss, weights = train()
+    found = recorded(lambda: outcome.extend(train()), steps=2)
+    names = [name for name in found if name.startswith("step")]
+    assert names == [f"step/{optimizer_of.__name__} of network (Linear)/{number}" for number in (1, 2)]
+    assert [found[name].weights[0].norm for name in names] == first[:2]
+    assert found[names[0]].weights[0].local is not None
+    assert found[names[0]].line.startswith(__file__)
+    torch.testing.assert_close(outcome, [loss, weights], rtol=0, atol=0)
+
+
+class Parts(nn.Module):
+    """A network whose methods are called, with a buffer of whole numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = Encoder(), nn.Linear(3, 4)
+        self.register_buffer("used", torch.zeros(3))
+        self.register_buffer("scale", torch.full((3,), 0.5))
+
+    def encode(self, images):
+        return self.encoder(images)
+
+    def decode(self, codes):
+        return self.decoder(codes)
+
+    def forward(self, images):
+        return self.decode(self.encode(images))
+
+
+def test_a_network_whose_methods_are_called_is_one_network():
+    def train():
+        model = Parts()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model.decode(model.encode(torch.rand(2, 4))).mean().backward()
+        optimizer.step()
+
+    found = recorded(train)
+    assert [*found] == [
+        "call/encoder of model (Parts)/0",
+        "step/SGD of model (Parts)/1",
+        "state/1",
+    ], "codes are an output and no data"
+    names = [weight.name for weight in found["step/SGD of model (Parts)/1"].weights]
+    assert names[0] == "encoder.weight of model (Parts)"
+    assert found["state/1"].whole == ["used of model (Parts)"]
+
+
+def test_events_of_a_whole_network_and_of_its_parts_have_the_same_shapes():
+    def train(calls_whole):
+        networks = {0: SimpleNamespace(model=Parts())}  # where no variable shows it
+        optimizer = torch.optim.SGD(networks[0].model.parameters(), lr=0.1)
+        if calls_whole:
+            networks[0].model(torch.rand(2, 4))
+        model_of = lambda: networks[0].model  # noqa: E731
+        model_of().decoder(model_of().encoder(torch.rand(2, 4))).mean().backward()
+        optimizer.step()
+
+    events = []
+    for calls_whole in (True, False):
+        recorder = Recorder(2, lambda name, record: None, events.append)
+        train(calls_whole)
+        recorder.close()
+        assert recorder.error == ""
+    whole, parts = events
+    assert (whole.optimizer, parts.optimizer) == ("SGD of Parts", "SGD of Encoder, Linear")
+    assert whole.shapes == parts.shapes
+    assert whole.paths != parts.paths
+
+
+def test_a_copy_is_known_before_the_first_step():
+    def train():
+        network = Autoencoder()
+        right, other = copy.deepcopy(network), copy.deepcopy(network)
+        other[0].weight.data.add_(1)
+        step_of([network])
+        return right, other
+
+    state = recorded(train)["state/1"]
+    assert sorted(state.averages) == ["other (Autoencoder)", "right (Autoencoder)"]
+    assert state.copies == ["right (Autoencoder)"]
+
+
+def test_generated_images_are_no_data_where_they_are_the_input_of_a_network():
+    def train():
+        generator, discriminator = nn.Linear(4, 4), nn.Linear(4, 1)
+        augment = nn.Identity()
+        optimizer = torch.optim.SGD(discriminator.parameters(), lr=0.1)
+        fake = generator(torch.rand(3, 4)).detach()
+        discriminator(torch.cat([augment(torch.rand(2, 4)), fake])).mean().backward()
+        discriminator(fake).mean().backward()
+        optimizer.step()
+
+    found = recorded(train)
+    calls = {name: len(record.rows) for name, record in found.items() if name.startswith("call")}
+    assert calls == {
+        "call/generator (Linear)/0": 3,
+        "call/augment (Identity)/0": 2,
+        "call/discriminator (Linear)/0": 2,
+    }
+
+
+def test_the_memory_of_the_script_can_still_be_freed():
+    """FSDP frees gathered weights."""
+    network, images = nn.Sequential(nn.Linear(4, 4)), torch.rand(2, 4)
+    other = nn.Sequential(nn.Linear(4, 4))  # compared as an average
+
+    def train():
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        network(images).mean().backward()
+        optimizer.step()
+
+    recorded(train)
+    for tensor in (images, network[0].weight, other[0].weight):
+        tensor.untyped_storage().resize_(0)

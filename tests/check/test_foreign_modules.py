@@ -1,0 +1,28 @@
+"""Modules of other projects with our strategy, where they are installed: the check finds no fault."""
+
+from dataclasses import asdict
+
+import pytest
+
+from lit_gans.check import check_ranks
+from tests.strategies import ranks
+from tests.strategies.foreign.train import FOREIGN, outcomes
+from tests.strategies.test_foreign_modules import installed
+
+pytestmark = pytest.mark.ranks
+
+
+def findings(name):
+    """Trains a module, and returns the faults that this rank has found, and the watched steps."""
+    with check_ranks() as check:
+        outcomes(name, ("network_ddp",), exact=True)
+    return [asdict(finding) for finding in check.faults], check.watched
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_foreign_module_has_no_fault(tmp_path, name):
+    if not installed(FOREIGN[name][0]):
+        pytest.skip(f"{FOREIGN[name][0]} is not installed")
+    found, watched = ranks.run(f"{__name__}.findings", tmp_path, name=name)[0]
+    assert found == []
+    assert watched
