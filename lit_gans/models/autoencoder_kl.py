@@ -216,7 +216,7 @@ class AutoencoderKL(Translator):
                 path,
             )
         module = cls(**{**settings, **kwargs})
-        module._load_published(published, path, _SHAPES)
+        _load_weights(module, published, path, _SHAPES)
         return module
 
     def load_published(self, path: str | Path) -> None:
@@ -225,21 +225,7 @@ class AutoencoderKL(Translator):
         Raises:
             RefusedInput: also if this module lacks a setting of the published autoencoder.
         """
-        self._load_published(read_published(path), path, (*_SHAPES, *_SCALES))
-
-    def _load_published(self, published: Published, path: str | Path, names: Sequence[str]) -> None:
-        """Loads published weights, and raises `RefusedInput` if one of the settings `names` differs from theirs."""
-        settings = to_plain(_settings(published.config))
-        needed = {name: settings[name] for name in names if name in settings and self.hparams[name] != settings[name]}
-        if needed:
-            words = [
-                f"{'data' if name == 'channels' else 'model'}.{name}={json.dumps(value, separators=(',', ':'))}"
-                for name, value in needed.items()
-            ]
-            raise RefusedInput(f"{path}: its weights need other settings than this model has: {' '.join(words)}.")
-        if published.config.get("latents_mean") or published.config.get("latents_std"):
-            logger.warning("latents_mean and latents_std in %s are not kept: add them to exported folders.", path)
-        load_diffusers(self.generator, published.tensors, published.originals, str(path))
+        _load_weights(self, read_published(path), path, (*_SHAPES, *_SCALES))
 
     # ---- the training
 
@@ -491,3 +477,18 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     }
     settings |= {name: config[name] for name in _SCALES if name in config}
     return settings | ({"image_size": as_size(config["sample_size"])} if "sample_size" in config else {})
+
+
+def _load_weights(module: AutoencoderKL, published: Published, path: str | Path, names: Sequence[str]) -> None:
+    """Loads published weights, and raises `RefusedInput` if one of the settings `names` differs from theirs."""
+    settings = to_plain(_settings(published.config))
+    needed = {name: settings[name] for name in names if name in settings and module.hparams[name] != settings[name]}
+    if needed:
+        words = [
+            f"{'data' if name == 'channels' else 'model'}.{name}={json.dumps(value, separators=(',', ':'))}"
+            for name, value in needed.items()
+        ]
+        raise RefusedInput(f"{path}: its weights need other settings than this model has: {' '.join(words)}.")
+    if published.config.get("latents_mean") or published.config.get("latents_std"):
+        logger.warning("latents_mean and latents_std in %s are not kept: add them to exported folders.", path)
+    load_diffusers(module.generator, published.tensors, published.originals, str(path))
