@@ -32,7 +32,7 @@ class _Watchdog(threading.Thread):
 
     def __init__(self, name: str, patience: float) -> None:
         super().__init__(daemon=True)
-        self.check, self.patience, self.ended = name, patience, threading.StepStart()
+        self.check, self.patience, self.ended = name, patience, threading.Event()
 
     def run(self) -> None:
         shared = board(self.check)
