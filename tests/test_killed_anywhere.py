@@ -49,7 +49,7 @@ def sigkill(tmp_path):
     "point",
     ["mid-n_critic", *(pytest.param(point, marks=pytest.mark.faults) for point in POINTS if point != "mid-n_critic")],
 )
-def test_a_killed_training_goes_on_bitwise(tmp_path, uninterrupted, point):
+def test_a_killed_training_resumes_bitwise(tmp_path, uninterrupted, point):
     kill_and_resume(tmp_path, "wgan_gp", point, 4, workers=0)
     assert_same(tmp_path, uninterrupted("wgan_gp"))
 
@@ -64,7 +64,7 @@ PRODUCT = [
 
 
 @pytest.mark.parametrize(("name", "point", "workers"), PRODUCT)
-def test_every_gan_goes_on_bitwise(tmp_path, uninterrupted, sigkill, name, point, workers):
+def test_every_killed_gan_resumes_bitwise(tmp_path, uninterrupted, sigkill, name, point, workers):
     kill_and_resume(tmp_path, name, point, 4, workers, sigkill)
     assert_same(tmp_path, uninterrupted(name))
 
@@ -104,7 +104,7 @@ def test_a_kill_before_a_checkpoint_was_kept_does_not_lose_it(tmp_path, monkeypa
 
 
 @pytest.mark.faults
-def test_a_run_that_was_moved_goes_on(tmp_path, uninterrupted):
+def test_a_moved_run_resumes(tmp_path, uninterrupted):
     with pytest.raises(Killed):
         train(tmp_path / "here", "wgan_gp", 0, "mid-n_critic", 5)
     shutil.move(tmp_path / "here", tmp_path / "elsewhere/there")

@@ -63,7 +63,7 @@ def stop_and_resume(folder, name, point, step, number):
         ("mid-save", signal.SIGINT),
     ],
 )
-def test_a_stopped_training_goes_on_bitwise(tmp_path, uninterrupted, point, number):
+def test_a_stopped_training_resumes_bitwise(tmp_path, uninterrupted, point, number):
     reached = stop_and_resume(tmp_path, "gan", point, 4, number)
     assert_same(tmp_path, uninterrupted("gan"), reached)
 

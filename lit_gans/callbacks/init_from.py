@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from lightning.pytorch import Trainer
 from torch import nn
 
+from lit_gans.checkpoints.diffusers import is_published
 from lit_gans.checkpoints.format import EMA_KEY, read_checkpoint
 from lit_gans.common.errors import RefusedInput
+from lit_gans.models.autoencoder_kl import AutoencoderKL
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.module import AdversarialModule
 from lit_gans.training.resuming import changed_settings, made_by
@@ -16,6 +20,8 @@ from lit_gans.training.transfer import Transferred, transfer
 
 logger = logging.getLogger(__name__)
 
+# settings of autoencoders that belong to the weights, although they do not change their shapes
+_NEEDED = ("asymmetric_padding", "groups", "scaling_factor", "shift_factor")
 _MIN_SHARE = 0.1  # if the checkpoint fits a smaller share of a network's weights, it is most likely the wrong one
 
 
@@ -32,8 +38,9 @@ class InitFrom(GenerativeCallback):
     equal for all color channels, so it cannot distinguish colors.
 
     Args:
-        checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; `zoo/NAME`; or
-            `hf://owner/name`.
+        checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; `zoo/NAME`;
+            `hf://owner/name`; or a published autoencoder, see `AutoencoderKL.from_diffusers`: a folder of diffusers or
+            a .safetensors file.
     """
 
     conflict = "initialize the networks"
@@ -50,10 +57,19 @@ class InitFrom(GenerativeCallback):
         """Loads the networks of the checkpoint into a module, and returns a sentence about every network.
 
         Raises:
-            RefusedInput: If the checkpoint fits less than 10 % of a network's weights, or if a frozen layer has learned
-                nothing.
+            RefusedInput: If the checkpoint fits less than 10 % of a network's weights, if a frozen layer has learned
+                nothing, or if this module lacks a setting that belongs to the weights.
         """
+        if is_published(self.checkpoint):
+            if not isinstance(pl_module, AutoencoderKL):
+                raise RefusedInput(
+                    f"init_from={self.checkpoint} is an autoencoder, but this model is a {type(pl_module).__name__}:"
+                    " use model=autoencoder_kl."
+                )
+            pl_module.load_published(self.checkpoint)
+            return ["generator: 100% of the weights"]
         checkpoint, sentences = read_checkpoint(self.checkpoint), []
+        self._refuse_other_settings(pl_module, checkpoint.get("hyper_parameters", {}))
         for name in pl_module.network_names:
             prefix = f"{name}."
             state = {
@@ -79,6 +95,16 @@ class InitFrom(GenerativeCallback):
             transfer(pl_module.start_average(), average["state_dict"])
         return sentences
 
+    def _refuse_other_settings(self, pl_module: AdversarialModule, theirs: Mapping[str, Any]) -> None:
+        """Raises `RefusedInput` if the module differs from the checkpoint in a setting that belongs to the weights."""
+        for name in _NEEDED:
+            if name in theirs and name in pl_module.hparams and theirs[name] != pl_module.hparams[name]:
+                needed, ours = (_typed(value) for value in (theirs[name], pl_module.hparams[name]))
+                raise RefusedInput(
+                    f"init_from={self.checkpoint}: its weights need {name}={needed}, but this model has {name}={ours}:"
+                    f" add model.{name}={needed}."
+                )
+
     def _refuse_frozen(self, num: int, name: str, network: nn.Module, transferred: Transferred) -> None:
         """Raises `RefusedInput` if a frozen layer of a network has learned nothing."""
         for key, value in network.named_parameters():
@@ -94,3 +120,8 @@ class InitFrom(GenerativeCallback):
                 f"init_from={self.checkpoint}: model.freeze_discriminator={num} freezes {key} of the {name}, which"
                 f" {why}: freeze no layers, or use a checkpoint with the same networks and image channels."
             )
+
+
+def _typed(value: object) -> str:
+    """Formats a value as on the command line."""
+    return "null" if value is None else str(value).lower()

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lit_gans.checkpoints.diffusers import is_published
 from lit_gans.checkpoints.exported import is_exported, read_exported
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.checkpoints.remote import Remote, is_address
@@ -91,6 +92,11 @@ def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, An
         with TemporaryDirectory(prefix="lit_gans_") as folder:
             return read_checkpoint(Remote(str(path)).download(Path(folder) / Path(path).name), map_location)
     path = find_checkpoint(path)
+    if is_published(path):
+        raise RefusedInput(
+            f"{path} is not a checkpoint of lit_gans, but it can be a published autoencoder: start a run from it with"
+            " model=autoencoder_kl init_from=PATH, or use AutoencoderKL.from_diffusers."
+        )
     if path.is_dir() and not is_exported(path):
         return read_sharded(path)
     if is_exported(path):

@@ -7,6 +7,7 @@ import os
 from importlib.resources import files
 from pathlib import Path
 
+from lit_gans.checkpoints.diffusers import is_published
 from lit_gans.checkpoints.exported import CONFIG, HUB, downloaded, is_exported, read_exported, read_training
 from lit_gans.checkpoints.remote import downloaded_here, is_address
 from lit_gans.checkpoints.sharded import REST, read_rest, verify_shards
@@ -29,8 +30,9 @@ def find_checkpoint(path: str | Path) -> Path:
 
     Args:
         path: path of a checkpoint file, of a sharded checkpoint, of the folder of a run, or of a folder that
-            `lit-gans export` wrote. `zoo/NAME` names pretrained networks of this package, and `hf://owner/name` a
-            repository of the Hugging Face Hub. URLs such as `s3://bucket/run` are downloaded to a temporary folder.
+            `lit-gans export` or diffusers wrote. `zoo/NAME` names pretrained networks of this package, and
+            `hf://owner/name` a repository of the Hugging Face Hub. URLs such as `s3://bucket/run` are downloaded to a
+            temporary folder.
 
     Raises:
         RefusedInput: the path does not exist, or is a folder without a checkpoint.
@@ -45,7 +47,7 @@ def find_checkpoint(path: str | Path) -> Path:
 def _at(path: Path) -> Path:
     if path.parent == Path(ZOO) and not path.exists():
         return _zoo_folder(path.name)
-    if path.is_file() or (path / REST).is_file() or is_exported(path):
+    if path.is_file() or (path / REST).is_file() or is_exported(path) or (path.is_dir() and is_published(path)):
         return path
     if not path.is_dir():
         raise RefusedInput(

@@ -59,13 +59,16 @@ def converts_numbers(constructor: Callable[..., None]) -> Callable[..., None]:
 
 def convert_fields(instance: Any) -> None:
     """Converts the fields of a frozen dataclass to their annotated types. Called by its `__post_init__`."""
-    defaults = {field.name: field.default for field in fields(instance)}
-    for cls in reversed(type(instance).__mro__):
-        annotations = _annotations(cls)
-        for name in annotations.keys() & defaults.keys():
-            value = getattr(instance, name)
-            if value is not defaults[name]:
-                object.__setattr__(instance, name, converted(value, annotations[name], name))
+    types_by_name = field_types(type(instance))
+    for field in fields(instance):
+        value = getattr(instance, field.name)
+        if value is not field.default:
+            object.__setattr__(instance, field.name, converted(value, types_by_name.get(field.name), field.name))
+
+
+def field_types(cls: type) -> dict[str, Any]:
+    """Returns the annotated types of a dataclass's fields by name, including inherited fields."""
+    return {name: kind for base in reversed(cls.__mro__) for name, kind in _annotations(base).items()}
 
 
 def converted(value: Any, annotation: Any, name: str) -> Any:

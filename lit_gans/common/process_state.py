@@ -94,8 +94,14 @@ def _write_folder(before: str | None) -> None:
         os.chdir(before)
 
 
+def _read_device() -> torch.device:
+    return torch.empty(0).device
+
+
 def _write_device(before: torch.device) -> None:
-    torch.set_default_device(None if before.type == "cpu" else before)  # None also removes torch's context
+    if _read_device() != before:
+        # after `set_default_device(None)`, `get_default_device` of torch 2.9 raises an error, which Lightning calls
+        torch.set_default_device(before)
 
 
 def _read_signals() -> list[Any]:
@@ -170,7 +176,7 @@ _STATES: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
     (_read_folder, _write_folder),
     (_read_signals, _write_signals),
     (torch.get_default_dtype, torch.set_default_dtype),
-    (torch.get_default_device, _write_device),
+    (_read_device, _write_device),
     (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     (torch.get_num_threads, torch.set_num_threads),

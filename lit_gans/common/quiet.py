@@ -12,7 +12,7 @@ _NOTICES = (
     ".*does not have many workers.*",  # in-memory data load fastest without workers
     ".*is smaller than the logging interval.*",  # wrong: Lightning counts the interval across epochs, and still logs
     ".*isinstance\\(treespec, LeafSpec\\).*",  # caused by Lightning 2.6 with torch 2.15
-    ".*was deprecated in v4.* and will be removed in v5.*",  # caused by Lightning 2.6 with jsonargparse 4.49
+    ".*was deprecated in v4.* and will be removed in v5.*",  # caused by Lightning 2.6 with jsonargparse 4.51
     ".*JSONARGPARSE_DEPRECATION_WARNINGS.*",
 )
 _RANKS = ("RANK", "SLURM_PROCID", "LOCAL_RANK")  # set by torchrun, by SLURM and by Lightning's launcher

@@ -57,7 +57,7 @@ def save_networks(
         raise RefusedInput("optimizers=true requires all networks in float32: leave out weights= and dtype=.")
     config, tensors, rest = split(_with_selected_weights(checkpoint, weights))
     if dtype == "float16":
-        tensors = {name: _to_float16(name, value) for name, value in tensors.items()}
+        tensors = {name: to_float16(name, value) for name, value in tensors.items()}
     # copies, because safetensors does not support tensors that share memory
     copies = {name: value.clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
     folder = Path(folder)
@@ -88,7 +88,8 @@ def _with_selected_weights(checkpoint: dict[str, Any], weights: Weights | None) 
     return networks | {"state_dict": checkpoint["state_dict"] | average}
 
 
-def _to_float16(name: str, value: torch.Tensor) -> torch.Tensor:
+def to_float16(name: str, value: torch.Tensor) -> torch.Tensor:
+    """Converts a tensor of floating-point numbers to float16. Raises `RefusedInput` if a value is too large."""
     if not value.is_floating_point():
         return value
     half = value.half()

@@ -5,8 +5,11 @@ High-Resolution Image Synthesis".
 
 from __future__ import annotations
 
+import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
@@ -14,16 +17,19 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.checkpoints.diffusers import Published, read_published
+from lit_gans.checkpoints.format import to_plain
+from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.common.noise import Noise
 from lit_gans.common.precision import full_precision
-from lit_gans.common.size import sides
+from lit_gans.common.size import as_size, sides, size_value
 from lit_gans.data.contracts import ImageSource, PairedSource, UnpairedSource
 from lit_gans.data.images import to_networks
 from lit_gans.data.reading import images_in_rows, num_images
 from lit_gans.metrics.perceptual import Perceptual, perceptual_network
 from lit_gans.networks.autoencoder import Autoencoder, DiagonalGaussian, VectorQuantizer, perplexity, usage_of
-from lit_gans.networks.blocks import Norm, cut, padded
+from lit_gans.networks.autoencoder_names import load_diffusers
+from lit_gans.networks.blocks import Norm, cut, multiple_of, padded
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.training.adaptive_weight import LARGEST, adaptive_weight, gradient_at, weight_gradient, with_gradient
 from lit_gans.training.batch import Batch, refuse_layout
@@ -32,6 +38,8 @@ from lit_gans.training.optim import OptimizerConfig
 from lit_gans.training.sampling import Weights, evaluating
 from lit_gans.training.schedules import Number, is_zero, refuse_weights
 from lit_gans.training.translator import Translator, spread
+
+logger = logging.getLogger(__name__)
 
 _CODEBOOK_WEIGHT = 1.0  # weight of the quantizer's loss (Esser et al. 2021, equation 4)
 
@@ -57,6 +65,9 @@ class AutoencoderKL(Translator):
 
     The data can be any images. If the data are pairs, the targets are reconstructed.
 
+    The published autoencoders of Stable Diffusion, SDXL and FLUX have `asymmetric_padding`, `groups=32`, and
+    `quant_conv` and `post_quant_conv` (except FLUX). `from_diffusers` reads them.
+
     Args:
         quantizer: `kl` samples latents from Gaussians with a KL penalty. `vq` replaces each latent vector by the
             nearest of `num_codes` learned vectors.
@@ -64,6 +75,16 @@ class AutoencoderKL(Translator):
         multipliers: number of channels at each resolution relative to `generator_width`, from the highest resolution to
             the lowest. Each resolution is half of the previous resolution.
         blocks: number of residual blocks per resolution in the encoder. The decoder has one more per resolution.
+        groups: number of groups of every group norm. null uses 32 groups, or fewer where they would have less than 4
+            channels.
+        attention: whether there is self-attention at the lowest resolution.
+        asymmetric_padding: whether downsampling pads on the right and at the bottom only, as in the authors' code,
+            instead of on all sides.
+        quant_conv: whether a 1x1 convolution follows the encoder.
+        post_quant_conv: whether a 1x1 convolution precedes the decoder.
+        scaling_factor: factor by which a diffusion model multiplies latents. It is only stored, for exports.
+        shift_factor: number that a diffusion model subtracts from latents before it multiplies them. It is only stored.
+        train: `all`, or `decoder` to freeze the encoder and the vectors, so that the latents of images do not change.
         num_codes: number of learned vectors (`vq`). How many of them a batch uses is logged as `codebook/perplexity`.
         commitment_weight: weight of the encoder's term in the quantizer's loss (`vq`).
         legacy: whether `commitment_weight` applies to the term of the vectors instead (`vq`). The published VQGAN
@@ -97,6 +118,14 @@ class AutoencoderKL(Translator):
         latent_channels: int = 4,
         multipliers: Sequence[int] = (1, 2, 4, 4),
         blocks: int = 2,
+        groups: int | None = None,
+        attention: bool = True,
+        asymmetric_padding: bool = False,
+        quant_conv: bool = False,
+        post_quant_conv: bool = False,
+        scaling_factor: float = 1.0,
+        shift_factor: float | None = None,
+        train: Literal["all", "decoder"] = "all",
         num_codes: int = 1024,
         commitment_weight: float = 0.25,
         legacy: bool = False,
@@ -126,7 +155,8 @@ class AutoencoderKL(Translator):
             discriminator_optimizer=discriminator_optimizer,
             **kwargs,
         )
-        refuse_below(1, blocks=blocks)
+        refuse_below(1, blocks=blocks, groups=groups)
+        refuse_not_positive(scaling_factor=scaling_factor)
         if legacy and quantizer != "vq":
             raise RefusedInput("legacy=true is an option of the vector quantizer: it needs quantizer=vq.")
         refuse_below(0, discriminator_start=discriminator_start)
@@ -136,6 +166,7 @@ class AutoencoderKL(Translator):
         self.kl_weight, self.adversarial_weight, self.adaptive_weight = kl_weight, adversarial_weight, adaptive_weight
         self.perceptual, self.perceptual_file, self.perceptual_weight = perceptual, perceptual_file, perceptual_weight
         self.discriminator_start = discriminator_start
+        self.scaling_factor, self.shift_factor = scaling_factor, shift_factor
         if perceptual != "efficientnet_lite0" or is_zero(perceptual_weight):
             self.trains_against = ()
         self.input_channels = self.channels
@@ -152,8 +183,63 @@ class AutoencoderKL(Translator):
                 generator_width,
                 multipliers,
                 blocks,
+                groups,
+                attention,
+                asymmetric_padding,
+                quant_conv,
+                post_quant_conv,
             )
             self.discriminator = PatchGAN(0, *shape, discriminator_width, patch_depth, norm, zero_biases=False)
+        if train == "decoder":
+            for part in (self.generator.encoder, self.generator.bottleneck):
+                part.requires_grad_(False)
+
+    @classmethod
+    def from_diffusers(cls, path: str | Path, **kwargs: Any) -> AutoencoderKL:
+        """Returns an autoencoder with published weights and a new discriminator. No code in the files is executed.
+
+        Args:
+            path: folder of `diffusers.AutoencoderKL` (`config.json` and safetensors, which can be sharded), or a
+                checkpoint of latent diffusion's own code (.safetensors or .ckpt), which can contain a diffusion model.
+            **kwargs: other arguments of the class, such as `image_size` and `train`. A checkpoint of latent diffusion
+                does not contain `scaling_factor` and `shift_factor`, so they should be passed.
+
+        Raises:
+            RefusedInput: the path is not such an autoencoder, a file is damaged, or an argument differs from it.
+        """
+        published = read_published(path)
+        settings = _settings(published.config)
+        if "scaling_factor" not in {**settings, **kwargs}:
+            logger.warning(
+                "%s does not contain the scaling factor, which exports need: pass scaling_factor=0.18215 (SD), 0.13025"
+                " (SDXL), or 0.3611 with shift_factor=0.1159 (FLUX).",
+                path,
+            )
+        module = cls(**{**settings, **kwargs})
+        module._load_published(published, path, _SHAPES)
+        return module
+
+    def load_published(self, path: str | Path) -> None:
+        """Loads published weights into the generator, see `from_diffusers`.
+
+        Raises:
+            RefusedInput: also if this module lacks a setting of the published autoencoder.
+        """
+        self._load_published(read_published(path), path, (*_SHAPES, *_SCALES))
+
+    def _load_published(self, published: Published, path: str | Path, names: Sequence[str]) -> None:
+        """Loads published weights, and raises `RefusedInput` if one of the settings `names` differs from theirs."""
+        settings = to_plain(_settings(published.config))
+        needed = {name: settings[name] for name in names if name in settings and self.hparams[name] != settings[name]}
+        if needed:
+            words = [
+                f"{'data' if name == 'channels' else 'model'}.{name}={json.dumps(value, separators=(',', ':'))}"
+                for name, value in needed.items()
+            ]
+            raise RefusedInput(f"{path}: its weights need other settings than this model has: {' '.join(words)}.")
+        if published.config.get("latents_mean") or published.config.get("latents_std"):
+            logger.warning("latents_mean and latents_std in %s are not kept: add them to exported folders.", path)
+        load_diffusers(self.generator, published.tensors, published.originals, str(path))
 
     # ---- the training
 
@@ -285,7 +371,18 @@ class AutoencoderKL(Translator):
         Args:
             pictures: images whose height and width are multiples of the encoder's downsampling factor.
             weights: see `AdversarialModule.sample`.
+
+        Raises:
+            RefusedInput: the images have other channels, or a height or width that is not such a multiple.
         """
+        refuse_layout(pictures, self.image_shape, "pictures", any_size=True)
+        multiple, size = self.generator.multiple, as_size(tuple(pictures.shape[-2:]))
+        if any(side % multiple for side in sides(size)):
+            nearest = as_size([multiple_of(side, multiple) for side in sides(size)])
+            raise RefusedInput(
+                f"pictures have the size {size_value(size)}, but encode needs a height and width that are multiples of"
+                f" {multiple}: crop them, pad them to {size_value(nearest)}, or use translate, which pads and crops."
+            )
         network = cast(Autoencoder, self.sampling_generator(weights))
         with evaluating(network), torch.autocast(self.device.type, enabled=False):
             return network.encode(self.to_generator(pictures * 2 - 1))
@@ -294,7 +391,12 @@ class AutoencoderKL(Translator):
     def decode_latents(
         self, latents: Float[Tensor, "n z p q"], *, weights: Weights | None = None
     ) -> Float[Tensor, "n c h w"]:
-        """Decodes latents to images in [0, 1], see `encode`."""
+        """Decodes latents to images in [0, 1], see `encode`.
+
+        Raises:
+            RefusedInput: the latents have another number of channels.
+        """
+        refuse_layout(latents, (self.latent_channels, 1, 1), "latents", any_size=True)
         network = cast(Autoencoder, self.sampling_generator(weights))
         with evaluating(network), torch.autocast(self.device.type, enabled=False):
             return self.to_unit_range(network.decode(self.to_generator(latents)).float())
@@ -353,3 +455,39 @@ def _images_of(data: Any, num: int, rows: Int64[Tensor, " n"] | None = None) -> 
     selected = spread(torch.arange(num_images(data)), num)
     selected = selected if rows is None else selected[rows]
     return images_in_rows(data, selected) if len(selected) else torch.empty(0, data.channels, *sides(data.image_size))
+
+
+# arguments that belong to the weights of a published autoencoder
+_SHAPES = (
+    "channels",
+    "generator_width",
+    "multipliers",
+    "blocks",
+    "latent_channels",
+    "groups",
+    "attention",
+    "asymmetric_padding",
+    "quant_conv",
+    "post_quant_conv",
+)
+_SCALES = ("scaling_factor", "shift_factor")
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of `AutoencoderKL` for the entries of config.json in a folder of diffusers."""
+    widths = config["block_out_channels"]
+    width = math.gcd(*widths)
+    settings = {
+        "channels": config["in_channels"],
+        "generator_width": width,
+        "multipliers": tuple(channels // width for channels in widths),
+        "blocks": config["layers_per_block"],
+        "latent_channels": config["latent_channels"],
+        "groups": config["norm_num_groups"],
+        "attention": config["mid_block_add_attention"],
+        "asymmetric_padding": True,
+        "quant_conv": config["use_quant_conv"],
+        "post_quant_conv": config["use_post_quant_conv"],
+    }
+    settings |= {name: config[name] for name in _SCALES if name in config}
+    return settings | ({"image_size": as_size(config["sample_size"])} if "sample_size" in config else {})

@@ -29,12 +29,12 @@ _EPS = 1e-6  # epsilon of group norm, as in the authors' code
 class ResidualBlock(nn.Module):
     """Residual block of two 3x3 convolutions, each after group norm and SiLU."""
 
-    def __init__(self, channels_in: int, channels: int) -> None:
+    def __init__(self, channels_in: int, channels: int, groups: int | None = None) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            *_normalized(channels_in),
+            *_normalized(channels_in, groups),
             nn.Conv2d(channels_in, channels, 3, padding=1),
-            *_normalized(channels),
+            *_normalized(channels, groups),
             nn.Conv2d(channels, channels, 3, padding=1),
         )
         self.skip = nn.Identity() if channels_in == channels else nn.Conv2d(channels_in, channels, 1)
@@ -46,9 +46,9 @@ class ResidualBlock(nn.Module):
 class Attention(nn.Module):
     """Residual self-attention with a single head over all positions of a feature map."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, groups: int | None = None) -> None:
         super().__init__()
-        self.norm = _group_norm(channels)
+        self.norm = _group_norm(channels, groups)
         self.project = nn.Conv2d(channels, 3 * channels, 1)
         self.out = nn.Conv2d(channels, channels, 1)
 
@@ -56,6 +56,16 @@ class Attention(nn.Module):
         projected = self.project(self.norm(features)).flatten(2).transpose(1, 2)[:, None]  # one head
         attended = functional.scaled_dot_product_attention(*projected.chunk(3, 3))[:, 0]
         return features + self.out(attended.transpose(1, 2).unflatten(2, features.shape[2:]))
+
+
+class AsymmetricConv2d(nn.Conv2d):
+    """3x3 convolution with stride 2, whose input is padded by zeros on the right and at the bottom only."""
+
+    def __init__(self, channels_in: int, channels: int) -> None:
+        super().__init__(channels_in, channels, 3, 2)
+
+    def forward(self, features: Float[Tensor, "n a h w"]) -> Float[Tensor, "n b h2 w2"]:
+        return super().forward(functional.pad(features, (0, 1, 0, 1)))
 
 
 class Autoencoder(nn.Module):
@@ -72,9 +82,15 @@ class Autoencoder(nn.Module):
         multipliers: number of channels at each resolution relative to `width`, from the highest resolution to the
             lowest. Each resolution is half of the previous resolution, so f = 2 ** (len(multipliers) - 1).
         blocks: number of residual blocks per resolution in the encoder. The decoder has one more per resolution.
+        groups: number of groups of every group norm. None uses 32 groups, or fewer where they would have less than 4
+            channels.
+        attention: whether there is self-attention at the lowest resolution.
+        asymmetric_padding: whether downsampling pads on the right and at the bottom only, instead of on all sides.
+        quant_conv: whether a 1x1 convolution follows the encoder.
+        post_quant_conv: whether a 1x1 convolution precedes the decoder.
 
     Raises:
-        RefusedInput: if H or W is not a multiple of f.
+        RefusedInput: if H or W is not a multiple of f, or if `groups` does not divide all numbers of channels.
     """
 
     def __init__(
@@ -87,6 +103,11 @@ class Autoencoder(nn.Module):
         width: int = 32,
         multipliers: Sequence[int] = (1, 2, 4, 4),
         blocks: int = 2,
+        groups: int | None = None,
+        attention: bool = True,
+        asymmetric_padding: bool = False,
+        quant_conv: bool = False,
+        post_quant_conv: bool = False,
     ) -> None:
         super().__init__()
         self.multiple = 2 ** (len(multipliers) - 1)
@@ -98,20 +119,29 @@ class Autoencoder(nn.Module):
                 f" {self.multiple} pixels; the nearest size is {size_value(nearest)}."
             )
         widths = [width * multiplier for multiplier in multipliers]
+        if groups is not None and any(channels % groups for channels in widths):
+            raise RefusedInput(
+                f"groups={groups} must divide the number of channels at each resolution, {widths}, for example"
+                f" groups={gcd(_GROUPS, *widths)}."
+            )
         finest, deepest = widths[0], widths[-1]
-        encoder: list[nn.Module] = [nn.Conv2d(channels, finest, 3, padding=1), *_blocks(finest, finest, blocks)]
-        decoder: list[nn.Module] = [nn.Conv2d(latent_channels, deepest, 3, padding=1), *_middle(deepest)]
+        encoder: list[nn.Module] = [nn.Conv2d(channels, finest, 3, padding=1)]
+        encoder += _blocks(finest, finest, blocks, groups)
+        decoder: list[nn.Module] = [nn.Conv2d(latent_channels, latent_channels, 1)] if post_quant_conv else []
+        decoder += [nn.Conv2d(latent_channels, deepest, 3, padding=1), *_middle(deepest, groups, attention)]
         for shallow, deep in pairwise(widths):
-            encoder += [nn.Conv2d(shallow, shallow, 3, 2, 1), *_blocks(shallow, deep, blocks)]
+            halved = AsymmetricConv2d(shallow, shallow) if asymmetric_padding else nn.Conv2d(shallow, shallow, 3, 2, 1)
+            encoder += [halved, *_blocks(shallow, deep, blocks, groups)]
         for deep, shallow in pairwise([deepest, *widths[::-1]]):
-            decoder += _blocks(deep, shallow, blocks + 1)
+            decoder += _blocks(deep, shallow, blocks + 1, groups)
             decoder += [UpsampledConv2d(shallow, shallow)]
         decoder.pop()  # the highest-resolution feature map is not upsampled
-        self.encoder = nn.Sequential(
-            *encoder, *_middle(deepest), *_normalized(deepest), nn.Conv2d(deepest, encoded, 3, padding=1)
-        )
+        encoder += [*_middle(deepest, groups, attention), *_normalized(deepest, groups)]
+        encoder += [nn.Conv2d(deepest, encoded, 3, padding=1)]
+        encoder += [nn.Conv2d(encoded, encoded, 1)] if quant_conv else []
+        self.encoder = nn.Sequential(*encoder)
         self.bottleneck = bottleneck
-        self.decoder = nn.Sequential(*decoder, *_normalized(finest))
+        self.decoder = nn.Sequential(*decoder, *_normalized(finest, groups))
         self.last = nn.Conv2d(finest, channels, 3, padding=1)
 
     def forward(
@@ -142,20 +172,22 @@ class Autoencoder(nn.Module):
         return images
 
 
-def _blocks(channels_in: int, channels: int, num: int) -> list[nn.Module]:
-    return [ResidualBlock(channels if index else channels_in, channels) for index in range(num)]
+def _blocks(channels_in: int, channels: int, num: int, groups: int | None) -> list[nn.Module]:
+    return [ResidualBlock(channels if index else channels_in, channels, groups) for index in range(num)]
 
 
-def _middle(channels: int) -> list[nn.Module]:
-    return [ResidualBlock(channels, channels), Attention(channels), ResidualBlock(channels, channels)]
+def _middle(channels: int, groups: int | None, attention: bool) -> list[nn.Module]:
+    first = ResidualBlock(channels, channels, groups)
+    between = [Attention(channels, groups)] if attention else []
+    return [first, *between, ResidualBlock(channels, channels, groups)]
 
 
-def _normalized(channels: int) -> list[nn.Module]:
-    return [_group_norm(channels), nn.SiLU()]
+def _normalized(channels: int, groups: int | None) -> list[nn.Module]:
+    return [_group_norm(channels, groups), nn.SiLU()]
 
 
-def _group_norm(channels: int) -> nn.GroupNorm:
-    return nn.GroupNorm(gcd(_GROUPS, max(1, channels // _PER_GROUP)), channels, eps=_EPS)
+def _group_norm(channels: int, groups: int | None) -> nn.GroupNorm:
+    return nn.GroupNorm(groups or gcd(_GROUPS, max(1, channels // _PER_GROUP)), channels, eps=_EPS)
 
 
 class DiagonalGaussian(nn.Module):

@@ -5,34 +5,45 @@ support them, too. The docstring of `NetworkStrategy` lists the attributes of a 
 
 The table lists the hooks in the order of their calls. The first column is the method that Lightning or torch calls, and
 the second column is the code that runs here. The third column is the state of a network's gradients afterwards (see
-`gradients`).
+`gradients`); `=` means that the line does not change the state.
 
     Lightning, torch             here                                                        gradients
-    ---------------------------  ----------------------------------------------------------  -------------
+    ---------------------------  ----------------------------------------------------------  -------------------------
+    Trainer(...)
+      set_world_ranks            announce_parent
+    connect                      refuse_automatic_arguments
     setup_environment            join_world, limit_waiting, follow_parent
     setup                        refuse, scale_each_network, broadcast_from_first_rank
       lightnings_setup           FSDP shards the networks first
         setup_optimizers         find_networks, hooks of each step, replicas or engines      none
-      Gradients.watch            registers a hook on each parameter
-    on_train_start               Positions
-    training_step                positions.begin
+      (end of setup)             Gradients.watch registers a hook on each parameter          none
+    on_train_start               WatchManualOptimization, Positions                          none
+    training_step                positions.begin                                             =
       manual_backward
-        backward                 backward_of: positions.reach                                none, while it runs
+        backward                 start of backward_of: positions.reach                       none
           (autograd)             hook on each parameter, reduction                           local
                                  end of backward_of                                          averaged
           in block_backward_sync                                                             local
+          after an error                                                                     local
+          network not reached                                                                as before the backward
       loss.backward()            hook on each parameter                                      local
-      optimizer.step             optimizer_step
-        (closure)                backward
-                                 before_step: raises unless all gradients are averaged
-        step pre-hook            _begin_step: positions.note, before_step
-        (step)
+      optimizer.step             optimizer_step                                              =
+        step pre-hook            _begin_step: positions.note, before_step without a closure  =
+          (closure)              may run backward passes; then before_step                   averaged, or no gradients
+          on_before_optimizer_step                                                           =
+                                 before_step again                                           averaged, or no gradients
+          (update of weights)                                                                =
         step post-hook           _end_step                                                   none
-      optimizer.zero_grad        (gradients are None or 0, which before_step checks)
-    (end of training_step)       positions.end, average_statistics
-    on_train_end                 positions.compare
-    on_exception                 positions.compare, end_children
+      optimizer.zero_grad        (DeepSpeed sets the state to none)                          =
+    (end of training_step)       positions.end, average_statistics                           =
+    on_train_end                 positions.compare                                           =
+    on_exception                 positions.compare, end_children                             =
     teardown                     removes the hooks; lightnings_teardown
+
+`before_step` raises an error if local gradients are not zero. Without a state, it compares nonzero gradients, which the
+module has assigned, between the ranks. In fp16, the closure runs before the pre-hook, because `NetworkScaling` then
+unscales the gradients. A backward pass that trains one network by name does not reach the other networks: DDP and
+DeepSpeed do not compute their gradients, and FSDP restores them.
 """
 
 from __future__ import annotations

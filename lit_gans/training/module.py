@@ -30,7 +30,7 @@ from lit_gans.checkpoints.format import (
     read_checkpoint,
     to_plain,
 )
-from lit_gans.common._compat.lightning import begin_epoch_after_resume, reopen_epoch, use_by_default
+from lit_gans.common._compat.lightning import begin_epoch_after_resume, reopen_epoch, skip_empty_hooks, use_by_default
 from lit_gans.common.annotations import converts_numbers
 from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.common.identity import digest_of_object, is_versioned
@@ -290,6 +290,7 @@ class AdversarialModule(ImageSampler):
 
     def on_train_start(self) -> None:
         begin_epoch_after_resume(self.trainer)
+        skip_empty_hooks(callbacks_of(self.trainer, Callback))
         self.progress = replace(self.progress, total=num_iterations(self.trainer))
         self.losses, self.terms = {}, {}
         self._logs_every_loss = reads_every_loss(self.trainer)

@@ -5,24 +5,19 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 import torch
-import yaml
-from jsonargparse import ArgumentParser
-from jsonargparse.typing import register_type
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from lit_gans.checkpoints.format import class_path, from_plain, to_plain
-from lit_gans.common._compat.jsonargparse import nested_argument, previous_value
+from lit_gans.checkpoints.format import class_path, to_plain
 from lit_gans.common.annotations import converted
-from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_not_positive, refusing
-from lit_gans.training import schedules
+from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_not_positive
+from lit_gans.common.parsing import register_value
 from lit_gans.training.schedules import ConstantSchedule, Progress, Schedule
 
 # unsupported: LBFGS needs a closure for its step, SparseAdam needs sparse gradients, Muon supports matrices only
@@ -100,7 +95,25 @@ class OptimizerConfig:
             raise RefusedInput(f"{plain} has no name: set the name of an optimizer of torch.optim, such as name: Adam.")
         if isinstance(arguments["name"], str):
             arguments["name"] = arguments["name"].removeprefix("torch.optim.")
-        return cls(**{str(key): from_plain(value) for key, value in arguments.items()})
+        if "schedule" in arguments:
+            arguments["schedule"] = converted(arguments["schedule"], Schedule, "schedule")
+        return cls(**{str(key): value for key, value in arguments.items()})
+
+    @classmethod
+    def changed(cls, previous: OptimizerConfig | None, changes: Mapping[str, Any]) -> OptimizerConfig:
+        """Returns an optimizer that differs from a previous optimizer in some arguments.
+
+        A different name resets all other arguments to torch's defaults. A mapping without `class_path` changes the
+        arguments of the previous schedule.
+        """
+        name = changes.get("name")
+        chosen = previous or cls() if name is None else cls.from_plain(name)
+        if previous is not None and chosen.name == previous.name:
+            chosen = previous
+        arguments = {**chosen.init_args, **changes, "name": chosen.name}
+        if isinstance(arguments["schedule"], dict):
+            arguments["schedule"] = Schedule.changed(chosen.schedule, arguments["schedule"])
+        return cls.from_plain(arguments)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(
@@ -178,110 +191,13 @@ def _annotation(default: Any) -> Any:
     return bool if isinstance(default, bool) else float
 
 
-def _from_jsonargparse(value: Any) -> OptimizerConfig:
-    """Returns the optimizer that a command line or a configuration describes.
-
-    The description is a name, a mapping of arguments, or one changed argument. A mapping without a name changes the
-    arguments of the previous optimizer.
-    """
-    nested = nested_argument(value)
-    if nested is None and not isinstance(value, str | dict):
-        raise ValueError(f"{value!r}: expected the name of an optimizer of torch.optim, or a mapping of its arguments")
-    previous = previous_value(OptimizerConfig)
-    try:
-        if nested is not None:
-            return _changed(previous or OptimizerConfig(), *nested)
-        if isinstance(value, dict):
-            value = _with_schedules(value)
-            if previous is not None and not {"name", "class_path"} & value.keys():
-                value = {**previous.init_args, **value}
-        return OptimizerConfig.from_plain(value)
-    except RefusedInput as error:
-        raise ValueError(str(error)) from error  # jsonargparse adds the key to the message
-
-
-def _with_schedules(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of an optimizer, replacing each mapping that describes a schedule by the schedule."""
-    nested = ("init_args", "dict_kwargs")
-    return {
-        name: _with_schedules(value) if name in nested and isinstance(value, dict) else _parsed(name, value)
-        for name, value in arguments.items()
-    }
-
-
-def _parsed(name: str, value: Any) -> Any:
-    """Returns an argument, replacing each mapping that describes a schedule by the schedule.
-
-    This function imports the class of the schedule, since the user named the class. `from_plain` imports nothing,
-    because it also reads checkpoints.
-    """
-    if isinstance(value, list):
-        return [_parsed(name, item) for item in value]
-    if not (isinstance(value, dict) and "class_path" in value):
-        return value
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--schedule", type=Schedule)
-    with _refusing_schedule(name, value["class_path"]):
-        return parser.instantiate(parser.parse_object({"schedule": value})).schedule
-
-
-@contextmanager
-def _refusing_schedule(path: str, value: Any, previous: Schedule | None = None) -> Iterator[None]:
-    """Context manager that converts errors of jsonargparse about a schedule or its arguments to `RefusedInput`.
-
-    Args:
-        path: name of the optimizer's argument.
-        value: value of the argument.
-        previous: the schedule before the change, if only one argument of a schedule is changed.
-    """
-    try:
-        yield
-    except RefusedInput:
-        raise
-    except Exception as error:
-        names = [name for name, cls in vars(schedules).items() if isinstance(cls, type) and issubclass(cls, Schedule)]
-        public = {name for name in names if name != "Schedule" and not name.startswith("_")}
-        if "." in path and isinstance(previous, ConstantSchedule):
-            reason = "ConstantSchedule has no arguments: first choose another schedule, such as schedule=LinearSchedule"
-        elif "." not in str(value) and "." not in path and value not in public:
-            reason = f"there is no such schedule; {nearest(str(value), public)}"
-        else:
-            reason = one_line(error)
-        raise RefusedInput(f"{path}={value} is not valid: {reason.rstrip('.')}.") from error
-
-
-def _changed(previous: OptimizerConfig, path: str, text: Any) -> OptimizerConfig:
-    """Returns an optimizer with one argument changed; a different optimizer name resets all options to its defaults.
-
-    Args:
-        previous: the optimizer before the change.
-        path: name of the argument. The names of a schedule's arguments begin with `schedule.`.
-        text: value of the argument on the command line.
-    """
-    path = path.removeprefix("dict_kwargs.")
-    key = path.partition(".")[0]
-    if key == "name":
-        changed = OptimizerConfig.from_plain(text)
-        return previous if changed.name == previous.name else changed
-    if key == "schedule":
-        parser = ArgumentParser(exit_on_error=False)
-        parser.add_argument("--schedule", type=Schedule, default=to_plain(previous.schedule))
-        with _refusing_schedule(path, text, previous.schedule):
-            value = parser.instantiate(parser.parse_args([f"--{path}={text}"])).schedule
-    else:
-        with refusing(f"{key}={text} is not valid"):
-            value = yaml.safe_load(text) if isinstance(text, str) else text
-        value = _parsed(key, value)
-    return OptimizerConfig(**{**previous.init_args, key: value})
-
-
-def _to_jsonargparse(optimizer: OptimizerConfig) -> dict[str, Any]:
+def _serialize(optimizer: OptimizerConfig) -> dict[str, Any]:
     plain: dict[str, Any] = to_plain(optimizer.init_args)
     return plain
 
 
 # registered as a type, since the arguments depend on torch's class and jsonargparse cannot read them from a signature
-register_type(OptimizerConfig, _to_jsonargparse, _from_jsonargparse)
+register_value(OptimizerConfig, _serialize)
 
 
 class OptionScheduler(LRScheduler):

@@ -1,17 +1,18 @@
-"""Schedules of numbers that change during training, such as learning rates and loss weights.
-
-`Schedule` is a base class and not a union of types, so that jsonargparse can select a subclass by its class path.
-"""
+"""Schedules of numbers that change during training, such as learning rates and loss weights."""
 
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
-from lit_gans.common.annotations import convert_fields
-from lit_gans.common.errors import RefusedInput
+from lit_gans.checkpoints.format import to_plain
+from lit_gans.common.annotations import convert_fields, converted, field_types
+from lit_gans.common.errors import RefusedInput, nearest
+from lit_gans.common.parsing import register_value
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,32 @@ class Schedule(ABC):
 
     def __post_init__(self) -> None:  # subclasses are dataclasses
         convert_fields(self)
+
+    @classmethod
+    def from_plain(cls, plain: str | dict[str, Any]) -> Schedule:
+        """Returns the schedule that a class, or a mapping with `class_path` and `init_args`, describes.
+
+        A class is given by its name or its import path. It must already be imported, because checkpoints also contain
+        such descriptions.
+
+        Raises:
+            RefusedInput: if there is no such class, or if an argument is unknown or invalid.
+        """
+        arguments: dict[str, Any] = {"class_path": plain} if isinstance(plain, str) else dict(plain)
+        path = str(arguments.pop("class_path", ""))
+        return _construct(_find(path), {**(arguments.pop("init_args", None) or {}), **arguments})
+
+    @classmethod
+    def changed(cls, previous: Schedule | None, changes: Mapping[str, Any]) -> Schedule:
+        """Returns a schedule that differs from a previous schedule in some arguments."""
+        if "class_path" in changes:
+            return cls.from_plain({**changes})
+        if previous is None or not fields(previous):  # type: ignore[arg-type]  # subclasses are dataclasses
+            owner = "a number" if previous is None else type(previous).__name__
+            raise RefusedInput(
+                f"{', '.join(changes)}: {owner} has no arguments: first choose a schedule, such as LinearSchedule."
+            )
+        return _construct(type(previous), {**vars(previous), **changes})
 
     @abstractmethod
     def at(self, progress: Progress) -> float:
@@ -169,6 +196,30 @@ class CosineSchedule(_Transition):
         done, over = self._elapsed(progress)
         return self.end + (self.start - self.end) * (1 + math.cos(math.pi * done / over)) / 2
 
+
+def _find(path: str) -> type[Schedule]:
+    """Returns the class of a schedule by its name or its import path."""
+    classes: list[type[Schedule]] = Schedule.__subclasses__()
+    for cls in classes:  # the list grows while it is iterated
+        classes += cls.__subclasses__()
+    by_name = {cls.__name__: cls for cls in classes if not cls.__name__.startswith("_")}
+    module, _, name = path.rpartition(".")
+    found = getattr(sys.modules.get(module), name, None) if module else by_name.get(name)
+    if not (isinstance(found, type) and issubclass(found, Schedule)):
+        raise RefusedInput(f"{path or 'class_path is missing'}: there is no such schedule; {nearest(path, by_name)}")
+    return found
+
+
+def _construct(cls: type[Schedule], arguments: Mapping[str, Any]) -> Schedule:
+    types, names = field_types(cls), [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    for name in arguments:
+        if name not in names:
+            raise RefusedInput(f"{name}: {cls.__name__} has no such argument; {nearest(str(name), names)}")
+    return cls(**{name: converted(value, types.get(name), name) for name, value in arguments.items()})
+
+
+# registered as a type, since jsonargparse would pass on the arguments of a schedule to the schedule that replaces it
+register_value(Schedule, to_plain)
 
 Number = float | Schedule
 

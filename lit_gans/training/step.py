@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -200,11 +201,11 @@ class TrainingStep:
                 batch = batch | {name: batch[name].detach().requires_grad_()}
         augmented = gan.augmentations.apply(batch, gan.progress)
         # the penalties precede the scores, so that FSDP reduces gradients only after the penalties' gradients exist
-        penalties = self._separate_penalties(augmented, separate)
+        penalties = self._penalties(separate, partial(self._separate_penalty, augmented))
         # with shared scores, the penalty differentiates the discriminators' graph twice
         with uncompiled(*map(gan.get_submodule, gan.discriminator_names if shared else ())):
             outputs = gan.discriminator_losses(augmented["image"], augmented["fake"], augmented)
-        penalties |= self._shared_penalties(outputs, batch, shared)
+        penalties |= self._penalties(shared, partial(self._shared_penalty, outputs, batch))
         for name, output in outputs.items():
             self._observe(name, output, penalties.get(name))
         return {name: (loss_of(output), penalties.get(name)) for name, output in outputs.items()}
@@ -217,27 +218,30 @@ class TrainingStep:
         weights: dict[Kind, float] = {"real": gan.now(gan.r1_gamma), "fake": gan.now(gan.r2_gamma)}
         return {kind: weight * gan.r1_every for kind, weight in weights.items() if weight}
 
-    def _separate_penalties(self, batch: Batch, weights: Mapping[Kind, float]) -> dict[str, Tensor]:
-        """Returns the weighted R1 and R2 of each discriminator at augmented images, using separate forward passes."""
+    def _penalties(self, weights: Mapping[Kind, float], penalty_of: Callable[[str, Kind], Tensor]) -> dict[str, Tensor]:
+        """Returns the sum of the weighted R1 and R2 of each discriminator.
+
+        Args:
+            weights: weights of R1 ("real") and R2 ("fake").
+            penalty_of: function that returns R1 or R2 of a discriminator, given its name.
+        """
         penalties: dict[str, Tensor] = {}
-        for name, inputs in self.gan.discriminator_inputs.items():
+        for name in self.gan.discriminator_inputs:
             for kind, weight in weights.items():
-                condition = self.gan.condition(batch) if kind == "real" else self.gan.fake_condition(batch)
-                penalty = r1_penalty(self.gan.get_submodule(name), batch[inputs[kind]], *condition)
-                penalties[name] = penalties.get(name, 0.0) + weight * penalty
+                penalties[name] = penalties.get(name, 0.0) + weight * penalty_of(name, kind)
         return penalties
 
-    def _shared_penalties(
-        self, outputs: Mapping[str, Tensor | Scored], batch: Batch, weights: Mapping[Kind, float]
-    ) -> dict[str, Tensor]:
-        """Returns the weighted R1 and R2 of each discriminator, given the scores of its loss and unaugmented images."""
-        penalties: dict[str, Tensor] = {}
-        for name, inputs in self.gan.discriminator_inputs.items():
-            for kind, weight in weights.items():
-                scored = scores_of(outputs[name], name, "share_scores=true")
-                penalty = zero_centered_penalty(batch[inputs[kind]], scored.real if kind == "real" else scored.fake)
-                penalties[name] = penalties.get(name, 0.0) + weight * penalty
-        return penalties
+    def _separate_penalty(self, batch: Batch, name: str, kind: Kind) -> Tensor:
+        """Returns R1 or R2 of a discriminator at augmented images, using a separate forward pass."""
+        condition = self.gan.condition(batch) if kind == "real" else self.gan.fake_condition(batch)
+        images = batch[self.gan.discriminator_inputs[name][kind]]
+        return r1_penalty(self.gan.get_submodule(name), images, *condition)
+
+    def _shared_penalty(self, outputs: Mapping[str, Tensor | Scored], batch: Batch, name: str, kind: Kind) -> Tensor:
+        """Returns R1 or R2 of a discriminator at images before augmentation, using the scores of its loss."""
+        scored = scores_of(outputs[name], name, "share_scores=true")
+        images = batch[self.gan.discriminator_inputs[name][kind]]
+        return zero_centered_penalty(images, scored.real if kind == "real" else scored.fake)
 
     def _observe(self, name: str, output: Tensor | Scored, penalty: Tensor | None) -> None:
         """Passes the discriminator's loss and penalties to the finite check, and its scores to the adaptive

@@ -10,7 +10,7 @@ from benchmarks.common import ratios, report, shown, spread, take_turns
 from benchmarks.step import count_flops
 
 
-def test_contenders_take_turns_in_an_order_that_is_reversed_in_every_other_round():
+def test_contenders_are_interleaved_and_every_second_round_reverses_their_order():
     calls = []
     works = {name: lambda name=name: calls.append(name) or len(calls) for name in "abc"}
     assert take_turns(works, 3) == {"a": [3, 4, 9], "b": [2, 5, 8], "c": [1, 6, 7]}

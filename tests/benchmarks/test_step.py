@@ -115,7 +115,7 @@ class SNGANDiscriminator32(Network): pass
 """
 
 
-def test_torch_mimicry_takes_turns_with_its_own_steps(tmp_path, monkeypatch):
+def test_torch_mimicry_alternates_with_its_own_steps(tmp_path, monkeypatch):
     """Here a stub of its package, which is imported without what it imports at its top."""
     files = {"nets/sngan/sngan_32.py": MIMICRY, "training/metric_log.py": "MetricLog = dict", "__init__.py": "1 / 0"}
     for name, text in files.items():

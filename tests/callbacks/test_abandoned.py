@@ -108,7 +108,7 @@ def test_the_resumed_training_measures_what_was_abandoned(train, tmp_path, mode)
 
 
 @pytest.mark.runs
-def test_of_the_last_iteration_the_measurement_is_made_to_its_end(train, tmp_path):
+def test_the_measurement_at_the_last_iteration_is_completed(train, tmp_path):
     train("whole")
     trainer, batches = train("signaled", 3 * BATCHES + 5)
     assert batches == 4 * BATCHES, "the real images, and the generated ones of iterations 0, 2 and 4"

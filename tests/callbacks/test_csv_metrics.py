@@ -49,7 +49,7 @@ def test_a_resumed_run_keeps_what_came_before_and_writes_the_rest_again(tmp_path
     assert rows(tmp_path)[-1]["fid"] == "5.0", "what was measured before the checkpoint stays"
 
 
-def test_a_run_that_begins_anew_keeps_nothing_of_an_earlier_one(tmp_path):
+def test_a_new_run_keeps_no_line_of_an_earlier_run(tmp_path):
     CSVMetrics(str(tmp_path)).log_metrics({"old": 1.0}, step=0)
     with (tmp_path / "metrics.csv").open("a") as file:
         file.write("5,2.0")
@@ -79,7 +79,7 @@ def test_a_torn_last_line_is_dropped(tmp_path, torn):
     assert losses(tmp_path) == {step: step for step in (0, 10, 20, 40, 50)}
 
 
-def test_damaged_lines_are_named_and_the_others_stay(tmp_path, caplog):
+def test_damaged_lines_are_named_and_intact_lines_stay(tmp_path, caplog):
     log(tmp_path, (0, 10, 20, 30, 40))
     lines = (tmp_path / "metrics.csv").read_bytes().splitlines(keepends=True)
     lines[2] = b"\0" * len(lines[2])

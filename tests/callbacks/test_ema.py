@@ -31,7 +31,7 @@ def halved(images_of_half_life):
         ({"half_life": LinearSchedule(0.0, 32.0, over=32, unit="images")}, lambda step: halved(8 * (step - 1))),
     ],
 )
-def test_is_the_recursion_written_by_hand(tiny_gan, random_images, fit, settings, kept):
+def test_the_average_equals_the_recursion_written_by_hand(tiny_gan, random_images, fit, settings, kept):
     module, callback = tiny_gan(n_critic=2), Trajectory(**settings)
     fit(module, random_images(batch_size=4), max_steps=4, callbacks=[callback])
     expected, *later = callback.weights

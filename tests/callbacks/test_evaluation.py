@@ -83,7 +83,7 @@ def test_statistics_of_the_real_images_are_stored_if_asked_for(
         assert (tmp_path / "references").exists() == metrics.cache
 
 
-def test_a_network_that_the_module_trains_against_is_no_judge(tiny_gan, random_images, fit, metrics):
+def test_a_network_that_the_module_trains_against_is_no_extractor(tiny_gan, random_images, fit, metrics):
     module = tiny_gan()
     module.trains_against = ("efficientnet_lite0",)
     fit(module, random_images(), max_steps=1, callbacks=[metrics])

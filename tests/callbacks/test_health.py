@@ -81,7 +81,7 @@ def test_looks_without_a_distance_tell_nothing_that_needs_one():
 
 
 @pytest.mark.parametrize("kind", ["stalled", "collapsing"])
-def test_looks_without_a_distance_do_not_hide_what_the_others_tell(kind):
+def test_checks_without_a_distance_do_not_hide_a_failure_that_other_checks_show(kind):
     broken = [replace(look, **LEFT_OUT) if index % 4 == 0 else look for index, look in enumerate(looks(**BROKEN[kind]))]
     assert verdict(broken, PATIENCE)[0] == kind
     assert verdict([*looks(10, **LEFT_OUT), *then(0.02, 0.4)[10:]], PATIENCE)[0] == "stalled", "it was never closer"

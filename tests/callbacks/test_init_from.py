@@ -27,7 +27,9 @@ def test_a_new_run_begins_with_the_trained_networks_and_nothing_else(tiny_gan, r
             fit(other, random_images(), max_steps=1, callbacks=[InitFrom(path)])
 
 
-def test_networks_of_another_size_begin_with_what_fits_and_say_so(tiny_gan, random_images, fit, tmp_path, caplog):
+def test_networks_of_another_size_copy_the_layers_that_fit_and_report_it(
+    tiny_gan, random_images, fit, tmp_path, caplog
+):
     small, large = tiny_gan("sngan", network="resnet"), tiny_gan("sngan", network="resnet", image_size=32, seed=2)
     trainer = fit(small, random_images(), max_steps=1, callbacks=[EMA()])
     trainer.save_checkpoint(tmp_path / "some.ckpt")
@@ -77,3 +79,24 @@ def test_frozen_layers_have_learned_from_such_images(
         RefusedInput, match=f"freeze_discriminator=1 freezes {frozen} of the discriminator, which {why}"
     ):
         train()
+
+
+@pytest.mark.parametrize(
+    ("setting", "there", "here", "needed"),
+    [
+        ("asymmetric_padding", True, False, "true"),
+        ("groups", 4, None, "4"),
+        ("scaling_factor", 0.3, 1.0, "0.3"),
+        ("shift_factor", None, 0.1, "null"),
+    ],
+)
+def test_settings_that_belong_to_weights_of_the_same_shapes_must_be_equal(
+    tiny_gan, random_images, fit, tmp_path, setting, there, here, needed
+):
+    first, second = (tiny_gan("autoencoder_kl", **{setting: value}) for value in (there, here))
+    path = str(tmp_path / "some.ckpt")
+    fit(first, random_images(), max_steps=1).save_checkpoint(path)
+    why = rf"its weights need {setting}={needed}, but this model has .*: add model\.{setting}={needed}\."
+    with pytest.raises(RefusedInput, match=why):
+        InitFrom(path).load(second)
+    InitFrom(path).load(tiny_gan("autoencoder_kl", **{setting: there}))

@@ -70,7 +70,7 @@ def test_at_the_end_the_copy_has_the_files_of_the_folder(train, address):
     assert there(address) == content(folder)
 
 
-def test_after_each_checkpoint_the_copy_goes_on_from_it(train, address, monkeypatch):
+def test_the_copy_is_updated_after_each_checkpoint(train, address, monkeypatch):
     mirror = Mirror(address)
     monkeypatch.setattr(mirror, "on_exception", lambda *_: None)  # a kill: nothing more is copied
     with pytest.raises(MemoryError):

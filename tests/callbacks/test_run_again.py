@@ -101,7 +101,7 @@ def test_a_run_resumed_from_another_folder_does_not_replace_a_longer_run_in_its_
     assert again(4, RunCheckpoint(), **resumed).global_step == 4
 
 
-def test_a_further_fit_of_a_trainer_goes_on(again, random_images):
+def test_a_second_fit_of_a_trainer_continues_the_run(again, random_images):
     trainer = again(2, RunCheckpoint())
     trainer.fit_loop.epoch_loop.max_steps = 4
     trainer.fit(trainer.lightning_module, random_images())
@@ -190,7 +190,7 @@ def test_rows_of_another_run_are_not_mixed_with_those_of_a_new_one(again, tmp_pa
     assert steps(folder / "metrics.csv") == [1], "without a measurement at iteration 0"
 
 
-def test_callbacks_of_an_earlier_training_begin_anew(again, tmp_path):
+def test_callbacks_of_an_earlier_training_are_reset(again, tmp_path):
     measured = Given((9.0, 1.0, 1.5, 8.0, 5.0, 6.0))
     callbacks = [StopOnPlateau(2, "metric/given"), Watch(1), Throughput()]
     checkpoint = RunCheckpoint(monitor="metric/given")

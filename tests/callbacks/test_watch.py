@@ -82,7 +82,7 @@ def lines(fit, caplog):
     return run
 
 
-def test_a_discriminator_that_wins_is_told_once_and_at_once(rigged, lines):
+def test_a_discriminator_that_wins_is_logged_once_and_immediately(rigged, lines):
     (line,) = lines(rigged(), Shown(), 9)
     assert line.startswith("health at iteration 4: discriminator wins: the discriminator has classified more")
     assert lines.levels == ["WARNING"]
@@ -221,7 +221,7 @@ def test_a_metric_that_stays_as_it_is_has_stalled(tiny_gan, random_images, lines
     assert len(found) == 1, "the best value is that of iteration 5"
 
 
-def test_a_resumed_watch_goes_on_from_its_looks(rigged, lines, fit):
+def test_a_resumed_watch_continues_from_its_checks(rigged, lines, fit):
     first = Watch(every_n_steps=1, patience=3)
     fit(rigged(), Shown(), 3, callbacks=[first])
     again = Watch(every_n_steps=1, patience=3)

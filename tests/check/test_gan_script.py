@@ -121,7 +121,7 @@ def test_ranks_that_wait_for_each_other_end_with_the_reason(tmp_path):
     assert "the ranks wait for each other: ended" in ran.stdout
 
 
-def test_a_missing_script_and_one_that_fails_are_said(tmp_path):
+def test_a_missing_script_and_a_failing_script_are_errors(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"]
     missing = subprocess.run([*command, "lit_gans.check", "nothing.py"], capture_output=True, text=True, timeout=120)
     assert missing.returncode == 1

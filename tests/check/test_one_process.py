@@ -74,7 +74,7 @@ def test_an_adaptive_weight_of_each_rank_trains_other_weights(script):
 
 
 @pytest.mark.ranks
-def test_batches_that_are_not_those_of_a_loader_are_said(tmp_path):
+def test_batches_that_no_loader_yielded_are_reported(tmp_path):
     script = tmp_path / "alone.py"
     script.write_text(ALONE)
     lines, code = against_one(script)

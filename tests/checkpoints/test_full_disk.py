@@ -88,7 +88,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_previous_one(request, tmp_pat
     assert [*folder.iterdir()] == [path]
 
 
-def test_a_packed_file_that_does_not_fit_is_refused_and_goes_on_where_there_is_room(tmp_path, small):
+def test_packing_without_room_is_an_error_and_continues_with_room(tmp_path, small):
     pictures = tmp_path / "pictures"
     pictures.mkdir()
     for number in range(300):
@@ -168,7 +168,7 @@ def test_a_training_whose_disk_cannot_be_written_keeps_its_last_checkpoint(ended
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["last.ckpt"]
 
 
-def test_samples_that_do_not_fit_leave_no_part_of_a_picture(ended, tmp_path):
+def test_samples_that_do_not_fit_leave_no_partial_image(ended, tmp_path):
     full, samples = filled(tmp_path), Samples(every_n_steps=1, num=36)
     assert ended(full.__enter__, r"000004.png cannot be written: No space left", samples) == 2
     assert sorted(path.name for path in (tmp_path / "samples").iterdir()) == [f"00000{n}.png" for n in range(4)]
@@ -190,7 +190,7 @@ def test_on_the_command_line_it_is_a_sentence(capsys):
     assert capsys.readouterr().err == f"lit-gans: {problem} resume=auto continues from the last checkpoint.\n"
 
 
-def test_so_is_a_disk_without_room_for_the_configuration_of_further_processes():
+def test_a_disk_without_room_for_the_configuration_of_further_processes_is_an_error():
     config = {"name": "x" * 5_000}
     with limited(2_000), pytest.raises(FailedWrite, match=r"resolved\.yaml cannot be written: File too large"):
         _resolved(config).__enter__()

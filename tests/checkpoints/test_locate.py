@@ -23,7 +23,7 @@ def run_folder(path, *names):
     return path
 
 
-def test_a_run_is_its_best_checkpoint_else_its_last_and_that_is_said(tmp_path, caplog):
+def test_the_best_or_else_the_last_checkpoint_of_a_run_is_loaded_and_named(tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="lit_gans")
     both = run_folder(tmp_path / "both", "best.ckpt", "last.ckpt")
     last = run_folder(tmp_path / "last", "last.ckpt")
@@ -75,14 +75,14 @@ def damage(path, how):
     file.write_bytes(how(file.read_bytes()))
 
 
-def test_a_good_last_checkpoint_is_taken_without_a_word(run, caplog):
+def test_an_intact_last_checkpoint_is_used_silently(run, caplog):
     damage(run / "checkpoints/best.ckpt", zeroed)
     assert newest_good(run) == (run / "checkpoints/last.ckpt", 9)
     assert not caplog.messages
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_the_newest_good_one_takes_its_place_with_a_warning(run, caplog, how):
+def test_the_newest_intact_checkpoint_replaces_a_damaged_one_with_a_warning(run, caplog, how):
     last, step = run / "checkpoints/last.ckpt", run / "checkpoints/step-7.ckpt"
     damage(last, how)
     assert newest_good(run) == (step, 7)
@@ -98,7 +98,7 @@ def test_the_newest_good_one_takes_its_place_with_a_warning(run, caplog, how):
     assert caplog.messages[1].endswith("at iteration 4 instead: iterations after 4 are trained again.")
 
 
-def test_without_a_good_one_no_new_training_begins(run):
+def test_without_an_intact_checkpoint_no_training_starts(run):
     for path in (run / "checkpoints").iterdir():
         damage(path, zeroed)
     with pytest.raises(RefusedInput, match=r"no other checkpoint; resume=none starts a new run\.") as refused:
@@ -107,7 +107,7 @@ def test_without_a_good_one_no_new_training_begins(run):
         assert str(path) in str(refused.value)
 
 
-def test_a_missing_last_checkpoint_is_said(run, caplog):
+def test_a_missing_last_checkpoint_gives_a_warning(run, caplog):
     last = run / "checkpoints/last.ckpt"
     last.rename(run / "elsewhere")
     assert newest_good(run) == (run / "checkpoints/step-7.ckpt", 7)

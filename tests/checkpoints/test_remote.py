@@ -103,7 +103,7 @@ def test_addresses_without_a_checkpoint_are_refused(path, why):
         find_checkpoint(path)
 
 
-def test_what_continues_a_run_at_an_address_is_said(tmp_path):
+def test_the_options_that_resume_a_run_at_a_url_are_named(tmp_path):
     with pytest.raises(RefusedInput, match=r"is a URL: use hydra\.run.dir=URL resume=auto to continue the run"):
         resume_point("memory://bucket/run", tmp_path)
 

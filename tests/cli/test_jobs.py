@@ -109,7 +109,7 @@ WANDB = [*TINY[:-1], "logger=wandb", "trainer.max_steps=1"]
 
 
 @pytest.mark.runs
-def test_each_job_has_a_wandb_run_of_its_own(train, wandb, monkeypatch):
+def test_each_job_has_a_separate_wandb_run(train, wandb, monkeypatch):
     def diverge(self, trainer, *_):
         if trainer.lightning_module.seed == 1:
             raise FloatingPointError("diverged")

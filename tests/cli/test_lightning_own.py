@@ -12,11 +12,12 @@ from lit_gans import DCGAN, R3GAN, Digits, load
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.augmentation import Adaptive
 from lit_gans.training.optim import OptimizerConfig
-from lit_gans.training.schedules import LinearSchedule
+from lit_gans.training.schedules import CosineSchedule, LinearSchedule
 
 SMALL = ["--model.generator_width=4", "--model.discriminator_width=4", "--model.image_size=32", "--model.channels=1"]
 SMALL += ["--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false"]
 GENERATOR = "--model.generator_optimizer"
+GAMMA = "--model.r1_gamma"
 BETA = "{class_path: LinearSchedule, init_args: {start: 0.5, end: 0.9}}"
 
 
@@ -116,7 +117,7 @@ def test_an_optimizer_is_chosen_by_name_mapping_or_argument(script, arguments, e
         ([f"{GENERATOR}.learning_rate=1"], "learning_rate: Adam has no such argument"),
         ([GENERATOR, "Adan"], "torch.optim has no such optimizer; did you mean 'Adam'"),
         ([f"{GENERATOR}.lr=true"], "lr=True must be a number"),
-        ([GENERATOR, "[3]"], "expected the name of an optimizer of torch.optim, or a mapping of its arguments"),
+        ([GENERATOR, "[3]"], "expected a name, or a mapping of arguments"),
         (["--model.r1_gamma=true"], "r1_gamma"),
         (
             [f"{GENERATOR}.betas", "[{class_path: Linear}, 0.9]"],
@@ -124,17 +125,54 @@ def test_an_optimizer_is_chosen_by_name_mapping_or_argument(script, arguments, e
         ),
         (
             [GENERATOR, "{betas: [{class_path: LinearSchedule, init_args: {strt: 1}}, 0.9]}"],
-            "Option 'strt' is not accepted",
+            "strt: LinearSchedule has no such argument; did you mean 'start'",
         ),
         ([f"{GENERATOR}.betas", "[0.5, 0.9"], "betas=[0.5, 0.9 is not valid: while parsing a flow sequence"),
-        ([f"{GENERATOR}.schedule", "Nope"], "schedule=Nope is not valid: there is no such schedule; valid names: Cons"),
+        ([f"{GENERATOR}.schedule", "Nope"], "Nope: there is no such schedule; valid names: Cons"),
         (
             [f"{GENERATOR}.schedule.over", "5"],
-            "ConstantSchedule has no arguments: first choose another schedule, such as sch",
+            "over: ConstantSchedule has no arguments: first choose a schedule, such as LinearSchedule",
         ),
     ],
 )
 def test_a_wrong_optimizer_of_a_script_is_named(script, capsys, arguments, sentence):
+    with pytest.raises(SystemExit):
+        parsed(script, *arguments)
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], CosineSchedule(0.05, 0.005, over=20_000_000, unit="images")),
+        ([GAMMA, "LinearSchedule"], LinearSchedule()),
+        ([GAMMA, "lit_gans.LinearSchedule", f"{GAMMA}.end=1e-3"], LinearSchedule(end=0.001)),
+        ([f"{GAMMA}.init_args.end=0"], CosineSchedule(0.05, 0.0, over=20_000_000, unit="images")),
+        ([GAMMA, "{class_path: CosineSchedule, init_args: {over: 8}}", f"{GAMMA}.over=null"], CosineSchedule()),
+        ([GAMMA, "0.5"], 0.5),
+    ],
+)
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_schedule_replaces_or_changes_the_default_schedule(script, arguments, expected, by_name):
+    """Another class starts with its own defaults, not with the arguments of the schedule that it replaces."""
+    small = ["--model.generator_width=4", "--model.discriminator_width=4", "--trainer.accelerator=cpu"]
+    classes = {"model": None, "data": None} if by_name else {"model": R3GAN}
+    chosen = ["--model", "R3GAN", "--data", "Digits"] if by_name else []
+    module = script(*chosen, *small, *arguments, run=False, **classes).model
+    assert module.r1_gamma == expected
+    assert module.r2_gamma == CosineSchedule(0.05, 0.005, over=20_000_000, unit="images"), "not changed with it"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([GAMMA, "Nope"], "Nope: there is no such schedule; valid names: ConstantSchedule"),
+        ([f"{GAMMA}.end", "1"], "end: a number has no arguments: first choose a schedule, such as LinearSchedule"),
+        ([GAMMA, "LinearSchedule", f"{GAMMA}.ends=1"], "ends: LinearSchedule has no such argument; did you mean 'end'"),
+        ([GAMMA, "LinearSchedule", f"{GAMMA}.end=x"], "end='x' must be a number"),
+    ],
+)
+def test_an_invalid_schedule_of_a_script_is_an_error(script, capsys, arguments, sentence):
     with pytest.raises(SystemExit):
         parsed(script, *arguments)
     assert sentence in capsys.readouterr().err

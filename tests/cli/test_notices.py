@@ -21,7 +21,7 @@ from lit_gans.metrics.extractors.digits import DigitsExtractor
 from lit_gans.models.dcgan import DCGAN
 
 
-def test_networks_that_are_large_for_a_cpu_are_said_with_the_experiment_for_one(tiny_gan, monkeypatch):
+def test_networks_that_are_large_for_a_cpu_are_reported_with_an_experiment_for_a_cpu(tiny_gan, monkeypatch):
     module = tiny_gan("r3gan")
     assert slow_networks(module) == []
     monkeypatch.setattr(notices, "_LARGE", 100)
@@ -54,7 +54,7 @@ def folder(tmp_path):
     return make
 
 
-def test_classes_of_a_folder_that_are_not_used_are_said(tiny_gan, folder, random_images):
+def test_unused_classes_of_a_folder_are_reported(tiny_gan, folder, random_images):
     data = folder("cats/1.png", "dogs/1.png")
     (said,) = unused_classes(tiny_gan(), data)
     assert said.endswith("has subfolders for 2 classes, which are not used: model.num_classes=2 trains with them")
@@ -64,7 +64,7 @@ def test_classes_of_a_folder_that_are_not_used_are_said(tiny_gan, folder, random
     assert unused_classes(tiny_gan(), folder("flat.png")) == []
 
 
-def test_a_classifier_of_digits_that_judges_other_images_is_said(folder):
+def test_a_digit_classifier_that_measures_other_images_is_reported(folder):
     trainer = create_autospec(Trainer, instance=True)
     trainer.callbacks, trainer.datamodule = [GenerativeMetrics(DigitsExtractor())], folder("flat.png")
     (said,) = unsuitable_metrics(trainer)

@@ -69,7 +69,7 @@ def test_a_value_that_untrained_networks_had_already_is_not_called_the_best(
         assert ("best: given 3 at iteration 1" in printed) == (not beside)
 
 
-def test_a_stopped_run_says_of_which_iteration_sample_takes_weights(tiny_gan, random_images, fit, tmp_path, capsys):
+def test_a_stopped_run_names_the_iteration_whose_weights_sample_loads(tiny_gan, random_images, fit, tmp_path, capsys):
     for others, name, step in (([Given((9.0, 3.0, 4.0))], "best", 1), ([], "last", 2)):
         callbacks = [*others, Interrupted(2), RunCheckpoint(monitor="metric/given" if others else "auto")]
         folder = tmp_path / name

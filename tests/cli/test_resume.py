@@ -73,7 +73,7 @@ def test_auto_does_not_take_the_run_of_another_gan(train, finished):
 
 
 @pytest.mark.runs
-def test_one_refused_run_of_a_sweep_does_not_end_the_others(train):
+def test_an_invalid_run_of_a_sweep_does_not_end_the_other_runs(train):
     assert train(*TINY, "-m", "model.n_critic=0,1", "trainer.max_steps=1") == 2
     assert "n_critic=0 must be at least 1" in train.err
     assert [path.parent.name for path in Path().glob("outputs/sweeps/version_0/*/config.yaml")] == ["1"]
@@ -119,7 +119,7 @@ def line(address):
 
 
 @pytest.mark.runs
-def test_a_run_at_an_address_goes_on_in_a_new_folder(train, line, address):
+def test_a_run_at_a_url_continues_in_a_new_folder(train, line, address):
     assert train(*line, "trainer.max_steps=3") == 0
     assert train(*line, "trainer.max_steps=5", "resume=auto") == 0
     assert train(*TINY, "trainer.max_steps=5", "hydra.run.dir=whole") == 0

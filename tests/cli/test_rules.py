@@ -15,14 +15,14 @@ SQUARE = Survey(1000, 0, 300, 300, True, 3)
     ("height", "width", "shorter", "size"),
     [(200, 300, 64, (64, 96)), (300, 200, 64, (96, 64)), (300, 330, 64, 64), (90, 160, 32, (32, 56))],
 )
-def test_pictures_of_one_shape_are_rectangles_that_the_networks_can_make(height, width, shorter, size):
+def test_images_of_the_same_shape_give_a_rectangle_that_the_networks_support(height, width, shorter, size):
     found = rules.image_size(Survey(10, 0, height, width, True, 3), shorter)
     assert found == size
     assert coarsest_map(found, "dcgan")[1] == shorter.bit_length() - 3
     assert rules.image_size(Survey(10, 0, height, width, False, 3), shorter) == shorter
 
 
-def test_pictures_are_not_enlarged():
+def test_images_are_not_enlarged():
     assert rules.possible_sizes(SQUARE) == [32, 64, 128, 256]
     assert rules.possible_sizes(Survey(10, 0, 100, 100, True, 3)) == [32, 64]
     assert rules.possible_sizes(Survey(10, 0, 20, 20, True, 3)) == [32]

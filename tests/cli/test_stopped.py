@@ -63,7 +63,7 @@ def pictures(tmp_path_factory):
         pytest.param("train", signal.SIGTERM, (143, -signal.SIGTERM), marks=pytest.mark.faults),
     ],
 )
-def test_a_signal_ends_packing_and_the_next_start_goes_on(pictures, tmp_path, name, number, codes):
+def test_a_signal_ends_packing_and_the_next_command_continues_it(pictures, tmp_path, name, number, codes):
     """As a terminal does, it goes to the worker processes too; a shell shows the death by a signal as 128 more."""
     command = [sys.executable, "-m", "lit_gans", *COMMANDS[name], "data=folder", f"data.root={pictures}"]
     command += ["data.image_size=16"]

@@ -66,7 +66,7 @@ def test_seeds_that_are_finished_have_a_mean_and_a_standard_deviation(tmp_path):
     assert not any("±" in line for line in write_summary(runs[::3], tmp_path)), "one seed each"
 
 
-def test_the_picture_has_every_grid_side_by_side(tmp_path):
+def test_the_image_of_a_sweep_has_all_grids_side_by_side(tmp_path):
     runs = [
         run(tmp_path / "0", "seed=0", {}, "red", (40, 40)),
         run(tmp_path / "1", "seed=1", {}),
@@ -84,7 +84,7 @@ def test_the_picture_has_every_grid_side_by_side(tmp_path):
 
 
 @pytest.mark.runs
-def test_a_sweep_ends_with_its_table_and_picture(train, tmp_path, monkeypatch):
+def test_a_sweep_ends_with_its_table_and_image(train, tmp_path, monkeypatch):
     def loss(self, fake, batch):
         self.log("gradient_size", float(self.global_step))
         self.log("metric/own", 10.0 + self.latent_dim)
@@ -114,7 +114,7 @@ def test_a_sweep_ends_with_its_table_and_picture(train, tmp_path, monkeypatch):
 
 
 @pytest.mark.runs
-def test_a_run_that_diverges_stays_in_the_table_and_the_sweep_goes_on(train, tmp_path):
+def test_a_diverged_run_stays_in_the_table_and_the_sweep_continues(train, tmp_path):
     tiny = ["model=gan", "data=ring", "metrics=none", "logger=none", "data.num_points=500", "data.batch_size=50"]
     sgd = [f"optimizer@model.{name}_optimizer=sgd" for name in ("generator", "discriminator")]
     decays = "model.generator_optimizer.weight_decay=1e6,0"  # weights grow ten thousandfold in a step
@@ -178,7 +178,7 @@ OWN = ["callbacks.checkpoint.monitor=own", "callbacks.checkpoint.mode=max"]
 
 
 @pytest.mark.runs
-def test_a_sweeper_gets_the_value_of_the_best_checkpoint_and_goes_on_after_a_job_that_fails(train, tmp_path, optuna):
+def test_a_sweeper_receives_the_best_value_and_continues_after_a_failed_job(train, tmp_path, optuna):
     arguments, trained = optuna
     assert train(*arguments, *OWN, "hydra.sweeper.direction=maximize") == 1, train.err
     assert {*trained} == {4, 5, 6}

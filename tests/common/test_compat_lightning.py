@@ -1,6 +1,7 @@
 """Lightning's private parts are still there, and still needed."""
 
 import inspect
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.plugins.precision import Precision
+from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers import subprocess_script
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
@@ -178,6 +180,44 @@ def test_published_values_are_those_that_callbacks_read(tmp_path):
     trainer = fitted(tmp_path, BoringModel(), callbacks=[Publishes()])
     assert trainer.callback_metrics["metric/a"] == trainer.logged_metrics["metric/a"] == 1.0
     assert trainer.progress_bar_metrics["b"] == 2.0
+
+
+class CallsOfHooks(Profiler):
+    """Counts the calls of callback hooks by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = Counter()
+
+    def start(self, action_name):
+        if action_name.startswith("[Callback]"):
+            self.calls[action_name.rpartition(".")[2]] += 1
+
+    def stop(self, action_name):
+        pass
+
+
+class CountsBatches(Callback):
+    batches = 0
+
+    def on_train_batch_end(self, *_):
+        self.batches += 1
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_lightning_calls_empty_hooks_unless_they_are_not_callable(skips):
+    """`skip_empty_hooks` can go once Lightning itself skips hooks that a callback does not override."""
+    counts, empty, profiler = CountsBatches(), Callback(), CallsOfHooks()
+    assigned = []
+    empty.on_after_backward = lambda *_: assigned.append(1)
+    trainer = quiet_trainer(max_steps=3, callbacks=[counts, empty], profiler=profiler)
+    if skips:
+        _compat.skip_empty_hooks(trainer.callbacks)
+    trainer.fit(BoringModel())
+    assert (counts.batches, len(assigned)) == (3, 3), "overridden hooks and hooks of an instance are called"
+    assert profiler.calls["on_train_batch_end"] == (3 if skips else 6)
+    assert profiler.calls["on_before_backward"] == (0 if skips else 6)
+    Callback.on_train_batch_end(empty, trainer, None, None, None, 0)  # the classes are not changed
 
 
 def test_a_plugin_runs_the_hooks_before_a_step_by_a_private_method(tmp_path):

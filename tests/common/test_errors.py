@@ -28,5 +28,5 @@ def test_an_error_of_a_library_is_refused_by_its_first_line():
         assert raised.value is other
 
 
-def test_a_refusal_is_no_value_error_which_jsonargparse_would_bury():
+def test_refused_input_is_no_value_error_which_jsonargparse_would_hide():
     assert not issubclass(RefusedInput, ValueError | TypeError)

@@ -14,7 +14,7 @@ def test_half_precision_becomes_float32_and_its_gradient_half_again(dtype):
     assert full_precision(full) is full
 
 
-def test_autocast_stops_inside_and_goes_on_after():
+def test_autocast_is_off_inside_and_on_afterwards():
     matrix = torch.randn(2, 2, generator=torch.Generator().manual_seed(0))
     expected = matrix @ matrix
     with torch.autocast("cpu", dtype=torch.bfloat16):

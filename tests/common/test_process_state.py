@@ -34,7 +34,7 @@ def read_state():
         "folder": os.getcwd(),
         "handler": signal.getsignal(signal.SIGTERM),
         "dtype": torch.get_default_dtype(),
-        "device": torch.get_default_device(),
+        "device": torch.empty(0).device,
         "deterministic": (torch.are_deterministic_algorithms_enabled(), torch.get_deterministic_debug_mode()),
         "anomaly": torch.is_anomaly_enabled(),
         "threads": torch.get_num_threads(),

@@ -83,7 +83,7 @@ def test_a_value_is_accepted_or_refused(path, num):
     drawn(num, [path], accepted_or_refused)
 
 
-def test_what_is_drawn_is_both_accepted_and_refused():
+def test_drawn_values_include_valid_and_invalid_values():
     assert accepted_or_refused("model/dcgan", "n_critic", 2)
     assert not accepted_or_refused("model/dcgan", "n_critic", 0)
     assert len(OPTIONS) > len(gans()) + 20
@@ -140,7 +140,7 @@ def trains_or_is_refused(path, key, value):
 
 @pytest.mark.runs
 @pytest.mark.parametrize("num", [25, MANY])  # two of 25 are accepted
-def test_what_is_accepted_trains_a_step_or_is_refused(num):
+def test_an_accepted_value_trains_a_step_or_is_an_error_of_the_training(num):
     drawn(num, TRAINS, lambda *value: accepted_or_refused(*value) and trains_or_is_refused(*value))
 
 

@@ -64,7 +64,7 @@ def test_whole_numbers_of_a_command_line_reach_module_and_callbacks_as_floats():
             construct(compose_model(f"model.r1_gamma={value}"), "model")
 
 
-def test_a_further_judge_under_callbacks_comes_after_metrics_and_thus_does_not_select_the_best_checkpoint():
+def test_metrics_select_the_best_checkpoint_before_an_extractor_under_callbacks():
     further = {"_target_": "lit_gans.callbacks.GenerativeMetrics"}
     further["extractor"] = {"_target_": "lit_gans.metrics.extractors.efficientnet.EfficientnetLite2"}
     config = resolve(compose("metrics=digits", "trainer.accelerator=cpu", "logger=none"))
@@ -122,7 +122,7 @@ def test_a_schedule_of_the_command_line_replaces_that_of_every_experiment():
         ("optimizer@model.generator_optimizer=sgd", "model.generator_optimizer.name=RMSprop"),
     ],
 )
-def test_a_choice_that_another_value_undoes_is_refused(choice, value):
+def test_an_option_that_another_value_overrides_is_an_error(choice, value):
     place = choice.partition("@")[2].partition("=")[0]
     with pytest.raises(RefusedInput, match=f"{choice} has no effect, because another value sets the class of {place}"):
         compose("metrics=digits", choice, value)
@@ -140,12 +140,12 @@ def test_a_choice_that_another_value_undoes_is_refused(choice, value):
         ),
     ],
 )
-def test_an_argument_of_what_was_replaced_is_refused(choices, override, whose):
+def test_an_argument_of_a_replaced_optimizer_or_schedule_is_an_error(choices, override, whose):
     """It was dropped with those that the replaced optimizer or schedule leaves behind."""
     with pytest.raises(RefusedInput, match=f"{re.escape(override)} has no effect: {whose} has no such argument"):
         compose(*choices, override)
 
 
-def test_an_argument_that_no_optimizer_has_is_refused_wherever_it_stands():
+def test_an_argument_that_no_optimizer_has_is_an_error():
     with pytest.raises(RefusedInput, match="learning_rate: Adam has no such argument"):
         build(compose("data=digits", "+model.generator_optimizer.learning_rate=3"))

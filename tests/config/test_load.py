@@ -104,7 +104,7 @@ class Own(DCGAN):
 """
 
 
-def test_a_class_whose_file_has_changed_since_is_said(tmp_path, monkeypatch, random_images, fit):
+def test_a_class_whose_file_has_changed_since_the_save_is_reported(tmp_path, monkeypatch, random_images, fit):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 

@@ -26,7 +26,7 @@ def level(it: Literal[0, 1, 2] | None = None, rate: Literal[1, "all"] | float = 
     """Takes one of some integers."""
 
 
-def test_one_of_a_literal_null_and_another_type_of_the_union_are_accepted_and_others_refused_with_their_key():
+def test_values_of_a_union_with_a_literal_are_accepted_and_other_values_are_errors_with_the_key():
     with pytest.raises(RefusedInput, match=r'^Parser key "key\.it": .*Literal\[0, 1, 2\]'):
         signatures.validated(level, {"it": 3}, "key")
     assert signatures.validated(level, {"it": 2, "rate": 1.0}) == {"it": 2, "rate": 1.0}
@@ -38,7 +38,7 @@ class Counter:
         self.half = 1 // num
 
 
-def test_what_a_constructor_raises_is_a_refusal_with_the_key():
+def test_an_error_of_a_constructor_is_shown_with_the_key():
     node = {"_target_": f"{__name__}.Counter"}
     with pytest.raises(RefusedInput, match=r"^data\.counter: integer division or modulo by zero"):
         signatures.construct(node | {"num": 0}, "data.counter")

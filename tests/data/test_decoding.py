@@ -121,7 +121,7 @@ def test_values_of_a_known_range_are_the_same_for_both_readers(tmp_path, name, d
     torch.testing.assert_close(image[0], torch.from_numpy(values / white), rtol=0, atol=0.003)
 
 
-def test_pictures_of_8_bits_become_the_same_images_by_both_readers(tmp_path):
+def test_both_readers_decode_8_bit_images_to_the_same_values(tmp_path):
     colors = np.random.default_rng(0).integers(0, 256, (*SHAPE, 4), dtype=np.uint8)
     rgba = Image.fromarray(colors)
     rgb = rgba.convert("RGB")
@@ -346,7 +346,7 @@ def huge(tmp_path):
     return tmp_path / "huge.png"
 
 
-def test_a_picture_of_200_megapixels_is_refused_by_every_reader_with_the_key_that_allows_it(huge, tmp_path):
+def test_an_image_of_200_megapixels_is_an_error_of_every_reader_that_names_the_key(huge, tmp_path):
     limit = Image.MAX_IMAGE_PIXELS
     said = re.escape(
         "huge.png is 20000x10000 pixels, 200000000 in all, which exceeds {}max_pixels=178956970, the limit"

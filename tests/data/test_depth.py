@@ -104,7 +104,7 @@ def test_16_bits_are_scaled_to_8_not_saturated_and_noted(tmp_path, channels):
     assert np.abs(data.packed.images[0].numpy() - np.moveaxis(values, -1, 0) / 257.0).max() <= 1
 
 
-def test_other_pictures_are_read_as_values_too(tmp_path):
+def test_other_images_are_also_read_as_values(tmp_path):
     colors = RNG.integers(0, 256, (8, 10, 3), dtype=np.uint8)
     Image.fromarray(colors).save(tmp_path / "a.bmp")
     Image.fromarray(colors).quantize(256).save(tmp_path / "b.gif")
@@ -113,7 +113,7 @@ def test_other_pictures_are_read_as_values_too(tmp_path):
     assert (images[1] - images[0]).abs().mean() < 0.1
 
 
-def test_values_are_cropped_and_resized_as_pictures_are():
+def test_values_are_cropped_and_resized_like_images():
     pixels = RNG.integers(0, 256, (45, 70, 3), dtype=np.uint8)
     for size in (16, (10, 20)):
         expected = Frame(size, 3).fit(Image.fromarray(pixels), "it", [])

@@ -68,7 +68,9 @@ def keep_times(root, change):
         assert (root / name).stat().st_mtime_ns == stat.st_mtime_ns
 
 
-def test_other_pictures_of_the_same_names_sizes_and_times_are_packed_again_and_refused(make, tmp_path, kind):
+def test_other_images_with_the_same_names_sizes_and_times_are_packed_again_and_cannot_resume_a_run(
+    make, tmp_path, kind
+):
     first = make()
     images, state = first.packed.images.clone(), state_of(first)
     keep_times(tmp_path / "photos", lambda: write(tmp_path / "photos", kind, seed=1))
@@ -108,7 +110,7 @@ def test_another_order_and_other_classes_are_refused(tmp_path):
         resume(make("others"), state)
 
 
-def test_a_link_to_another_picture_is_packed_again(tmp_path):
+def test_a_link_to_another_image_is_packed_again(tmp_path):
     write(tmp_path / "store", "flat")
     (tmp_path / "photos").mkdir()
     for path in (tmp_path / "store").iterdir():

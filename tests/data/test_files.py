@@ -58,7 +58,6 @@ FORMATS = {
     "a.dib": "DIB",
     "a.pnm": "PPM",
     "a.sgi": "SGI",
-    "a.qoi": "QOI",
     "a.TIFF": "TIFF",
     "wrong.png": "JPEG",
     "unknown.jpg_large": "JPEG",
@@ -70,6 +69,9 @@ FORMATS = {
     "graphics": "SGI",
     "icon": "ICO",
 }
+Image.init()
+if "QOI" in Image.SAVE:  # Pillow 11.0 only reads it
+    FORMATS |= {"a.qoi": "QOI"}
 if ".avif" in readable_endings():
     FORMATS |= {"a.avif": "AVIF", "avif": "AVIF"}
 
@@ -198,7 +200,7 @@ def test_images_under_the_ending_of_something_else_are_counted(tmp_path, name, k
 
 
 @pytest.mark.parametrize("ending", [".heic", ".dng", ".npy", ".exr"])
-def test_a_picture_under_the_ending_of_another_format_is_refused_for_its_ending(tmp_path, ending):
+def test_an_image_with_the_file_extension_of_another_format_is_an_error(tmp_path, ending):
     path = write(tmp_path, {f"a{ending}": of_pillow("JPEG")}) / f"a{ending}"
     with pytest.raises(RefusedInput, match=f"its extension {ending} does not match its contents: rename it with the"):
         read_picture(path, [])
@@ -277,7 +279,7 @@ def test_images_in_subfolders_that_are_not_read_are_counted(tmp_path, caplog):
         images_in(root)
 
 
-def test_sheets_and_arrays_in_an_evaluated_folder_are_said(tmp_path, caplog):
+def test_sheets_in_an_evaluated_folder_are_skipped_and_arrays_are_an_error(tmp_path, caplog):
     caplog.set_level("INFO")
     root = write(tmp_path / "in", {"a.png": None, SHEETS[0]: None})
     assert len(PictureFolder(root)) == 1

@@ -114,7 +114,7 @@ ANIMATED = {"save_all": True, "append_images": [Image.new("RGB", (8, 8), "blue")
         ("dot.png", Image.new("RGB", (1, 1), (1, 2, 3)), {}, [1, 2, 3], "smaller than image_size, enlarged"),
     ],
 )
-def test_pictures_of_one_color(folder, file, picture, settings, expected, note):
+def test_images_of_a_single_color(folder, file, picture, settings, expected, note):
     image, notes = only(folder, file, picture, **settings)
     assert (image.flatten(1).T - torch.tensor(expected)).abs().max() <= (3 if file == "c.jpg" else 1)
     assert [said.startswith(note) for said in notes] == [True] if note else not notes
@@ -128,7 +128,7 @@ def test_the_camera_s_orientation_is_applied(folder):
     assert np.array_equal(image.permute(1, 2, 0).numpy(), np.rot90(pixels, -1))
 
 
-def test_empty_folders_and_too_few_pictures(folder, caplog):
+def test_empty_folders_and_too_few_images(folder, caplog):
     root, data = folder
     for name in ("cats", "dogs", "empty"):
         (root / name).mkdir()
@@ -146,7 +146,7 @@ def test_empty_folders_and_too_few_pictures(folder, caplog):
         Folder(str(root / "empty"))
 
 
-def test_without_a_crop_the_aspect_ratio_changes_and_a_crop_is_no_larger_than_the_picture():
+def test_without_a_crop_the_aspect_ratio_changes_and_a_crop_is_at_most_the_image():
     pixels = RNG.integers(0, 256, (45, 70, 3), dtype=np.uint8)
     full = Frame(16, 3, crop="none").fit(Image.fromarray(pixels), "it", [])
     expected = resized(torch.from_numpy(pixels).permute(2, 0, 1)[None], 16)[0]

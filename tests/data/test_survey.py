@@ -17,18 +17,18 @@ def write(folder, name, size, mode="RGB", gray=False):
 @pytest.mark.parametrize(
     ("mode", "gray", "channels"), [("RGB", False, 3), ("L", True, 1), ("RGB", True, 1), ("P", False, 3), ("1", True, 1)]
 )
-def test_gray_pictures_are_recognized_in_every_mode(tmp_path, mode, gray, channels):
+def test_gray_images_are_recognized_in_every_mode(tmp_path, mode, gray, channels):
     paths = [write(tmp_path, f"{index}.png", (40, 30), mode, gray) for index in range(3)]
     assert survey(paths, 2) == Survey(3, 2, 30, 40, True, channels)
 
 
 @pytest.mark.parametrize("colored", [0, 4])
-def test_one_colored_picture_among_gray_ones_makes_all_of_them_colored(tmp_path, colored):
+def test_a_single_color_image_makes_the_survey_colored(tmp_path, colored):
     paths = [write(tmp_path, f"{index}.png", (40, 30), gray=index != colored) for index in range(5)]
     assert survey(paths).channels == 3
 
 
-def test_sizes_are_medians_of_upright_pictures_and_shapes_are_compared(tmp_path):
+def test_sizes_are_medians_of_upright_images_and_shapes_are_compared(tmp_path):
     paths = [write(tmp_path, f"{index}.png", (60 + index, 40)) for index in range(9)]
     found = survey(paths)
     assert (found.height, found.width, found.same_shape) == (40, 64, True)

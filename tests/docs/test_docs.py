@@ -63,7 +63,7 @@ def test_docstrings_give_the_meaning_of_each_key():
         assert all(said[name] for name in schema(cls) if name != "_target_"), cls
 
 
-def test_every_subpackage_stands_on_a_floor_and_says_what_it_is():
+def test_every_subpackage_has_a_floor_and_a_description():
     folders = {path.parent.name for path in (ROOT / "lit_gans").glob("*/__init__.py")}
     assert folders == {*generate.rooms()}
     assert all(generate.rooms().values())

@@ -100,7 +100,7 @@ def test_examples_of_docstrings_are_code(site):
     assert not [path for path in site.rglob("index.html") if "<blockquote>" in path.read_text()]
 
 
-def test_each_picture_of_a_notebook_is_shown():
+def test_each_image_of_a_notebook_is_shown():
     for name in NOTEBOOKS:
         stored = (ROOT / f"notebooks/{name}.ipynb").read_text().count('"image/png"')
         text, pictures = notebook_page(name)

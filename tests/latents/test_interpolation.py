@@ -13,7 +13,7 @@ def test_a_walk_keeps_the_length_and_turns_by_equal_angles():
     torch.testing.assert_close(walk, expected)
 
 
-def test_a_walk_ends_where_it_should_whatever_the_lengths():
+def test_a_walk_reaches_both_ends_for_latents_of_different_lengths():
     start, end = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(0))
     walks = slerp(start, end, steps=3)
     torch.testing.assert_close(walks[:, 0], start)

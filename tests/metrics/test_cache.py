@@ -46,7 +46,7 @@ DAMAGES = [lambda data: data[: len(data) // 2], lambda data: data[:-9] + b"?" * 
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_made_anew_with_a_warning(folder, damage):
+def test_a_damaged_file_is_rebuilt_with_a_warning(folder, damage):
     first, _ = measured()
     (path,) = folder.iterdir()
     unbroken = path.read_bytes()
@@ -56,7 +56,7 @@ def test_a_damaged_file_is_made_anew_with_a_warning(folder, damage):
     assert path.read_bytes() == unbroken
 
 
-def test_scores_take_the_file_of_others_that_share_their_states_and_of_no_others(folder):
+def test_scores_reuse_the_file_of_scores_with_the_same_states_only(folder):
     def extracted(*names):
         return measured({name: score for name, score in all_scores().items() if name in names})[1]
 

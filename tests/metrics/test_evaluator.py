@@ -132,7 +132,7 @@ def test_no_score_at_all_is_refused_with_every_reason():
         (Unknowing(), 0, ["fid", "inception_score"]),
     ],
 )
-def test_scores_of_classes_that_nobody_knows_are_dropped_without_a_word(extractor, num_classes, names):
+def test_class_scores_without_known_classes_are_left_out_silently(extractor, num_classes, names):
     evaluator = Evaluator(extractor, None, 61, num_classes=num_classes)
     evaluator.choose(REAL)
     assert list(evaluator.scores) == names

@@ -36,7 +36,7 @@ def test_a_score_states_what_its_values_are(score):
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_a_score_begins_anew_after_a_reset_but_for_real_images_that_it_keeps(score, keep):
+def test_a_reset_score_keeps_only_the_real_images(score, keep):
     value = score.compute()
     score.reset_real_features = not keep
     score.reset()

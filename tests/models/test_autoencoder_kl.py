@@ -206,7 +206,7 @@ def test_the_perceptual_network_is_frozen_and_not_part_of_checkpoints(tiny_gan, 
     assert not any(parameter.requires_grad for parameter in module._perceptual[0].parameters())
 
 
-def test_the_perceptual_network_is_no_judge(tiny_gan):
+def test_the_perceptual_network_is_no_extractor(tiny_gan):
     assert tiny_gan("autoencoder_kl", perceptual="efficientnet_lite0").trains_against == ("efficientnet_lite0",)
     for settings in ({"perceptual": "none"}, {"perceptual": "efficientnet_lite0", "perceptual_weight": 0.0}):
         assert tiny_gan("autoencoder_kl", **settings).trains_against == ()
@@ -223,7 +223,7 @@ def test_latents_are_encoded_and_decoded(module):
     torch.testing.assert_close(latents, quantized.generator.bottleneck.vectors[codes].movedim(-1, 1))
 
 
-def test_pictures_of_any_size_are_reconstructed_as_parts_of_padded_ones(module):
+def test_images_of_any_size_are_reconstructed_like_crops_of_padded_images(module):
     module, whole = module(), torch.rand(2, 1, 18, 20)
     reflected = functional.pad(whole[..., :17, :19], (0, 1, 0, 1), mode="reflect")
     assert torch.equal(module.translate(whole[..., :17, :19]), module.translate(reflected)[..., :17, :19])

@@ -180,7 +180,7 @@ def test_both_directions_and_their_exchange(module):
 
 
 @pytest.mark.parametrize("size", [(30, 41), (3, 5)])
-def test_whole_pictures_keep_their_size(module, size):
+def test_full_size_images_keep_their_size(module, size):
     assert module.translate(torch.rand(2, 1, *size)).shape == (2, 1, *size)
 
 
@@ -209,7 +209,7 @@ def test_l1_is_measured_both_ways(module, random_images, fit):
     assert measured.directions == dict.fromkeys(expected, "min")
 
 
-def test_a_training_on_crops_of_two_folders_shows_whole_pictures(tiny_gan, fit, tmp_path):
+def test_a_training_on_crops_of_two_folders_shows_full_size_images(tiny_gan, fit, tmp_path):
     for folder, num in {"A": 5, "B": 3}.items():
         (tmp_path / "both" / folder).mkdir(parents=True)
         for index in range(num):

@@ -80,7 +80,7 @@ def test_larger_pairs_are_cropped_at_the_same_place_and_mirrored(module):
     assert (still.augment(batch)["image"][:, 0, 0].diff(dim=1) == 1).all()
 
 
-def test_whole_pictures_are_translated_as_parts_of_padded_ones(module):
+def test_full_size_images_are_translated_like_crops_of_padded_images(module):
     whole = torch.rand(2, 1, 32, 48)
     translated = module.translate(whole, seed=3)
     assert translated.shape == (2, 1, 32, 48)

@@ -68,7 +68,7 @@ def test_trains_any_generator(module, random_images, fit):
     assert fit(module(network="resnet"), random_images(), max_steps=1).global_step == 1
 
 
-def test_each_step_has_latents_and_map_noise_of_its_own(module, random_images, fit):
+def test_each_step_draws_new_latents_and_map_noise(module, random_images, fit):
     gan, seen = module(), []
     original = gan.generate
     gan.generate = lambda generator, batch: seen.append(batch) or original(generator, batch)
@@ -105,7 +105,7 @@ def test_the_defaults_are_the_paper_s():
     assert gan.generator_optimizer.init_args == gan.discriminator_optimizer.init_args == adam
 
 
-def test_its_own_network_is_no_judge(module, random_images, fit):
+def test_the_network_of_its_loss_is_no_extractor(module, random_images, fit):
     metrics = GenerativeMetrics(EfficientnetLite0(), num_samples=4)
     message = "metrics=efficientnet_lite0 uses a feature extractor that a loss of ProjectedGAN also uses"
     with pytest.raises(RefusedInput, match=message):

@@ -95,5 +95,6 @@ def test_generated_images_have_uniform_random_classes_in_both_steps(tiny_gan, ra
     images = torch.rand(4, 1, 16, 16)
     judged.clear()
     step = TrainingStep(module, Backend({}))
-    step._separate_penalties({"image": images, "fake": images, **batch}, {"real": 1.0, "fake": 1.0})
+    for kind in ("real", "fake"):
+        step._separate_penalty({"image": images, "fake": images, **batch}, "discriminator", kind)
     assert [labels[0].item() for labels in judged] == [0, 1]

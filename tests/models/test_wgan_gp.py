@@ -87,7 +87,7 @@ def test_a_critic_with_batch_norm_is_refused_with_the_reason(tiny_gan):
 
 
 @pytest.mark.parametrize(("network", "norm"), [("dcgan", "layer"), ("resnet", "instance")])
-def test_one_image_s_score_does_not_depend_on_the_others(tiny_gan, network, norm):
+def test_the_score_of_an_image_does_not_depend_on_other_images(tiny_gan, network, norm):
     critic = tiny_gan("wgan_gp", network=network, critic_norm=norm).discriminator
     images = torch.rand(4, 1, 16, 16)
     torch.testing.assert_close(critic(images)[:1], critic(images[:1]), rtol=1e-4, atol=1e-6)

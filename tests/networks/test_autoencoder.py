@@ -47,6 +47,13 @@ def test_sizes_that_cannot_be_halved_are_refused():
         Autoencoder(3, (16, 30), 2, DiagonalGaussian(), 4, multipliers=(1, 1, 1))
 
 
+def test_groups_that_do_not_divide_the_channels_are_refused():
+    with pytest.raises(RefusedInput, match=r"groups=3 must divide .*, \[4, 8\], for example groups=4"):
+        tiny(groups=3)
+    norms = [layer for layer in tiny(groups=2).modules() if isinstance(layer, torch.nn.GroupNorm)]
+    assert {layer.num_groups for layer in norms} == {2}
+
+
 def test_gaussians_have_the_divergence_of_torch_and_are_drawn_from_noise():
     moments, noise = torch.randn(2, 6, 4, 5), torch.randn(2, 3, 4, 5)
     mean, deviation = moments[:, :3], (moments[:, 3:] / 2).exp()

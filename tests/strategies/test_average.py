@@ -91,7 +91,7 @@ def by_hand(average, weights, first):
     return {name: value.detach() for name, value in average.items()}
 
 
-def test_is_the_recursion_written_by_hand():
+def test_the_average_equals_the_recursion_written_by_hand():
     _, found, weights = alone()
     expected = by_hand(dict(Own().generator.named_parameters()), weights, first=1)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
@@ -99,7 +99,7 @@ def test_is_the_recursion_written_by_hand():
 
 @pytest.mark.ranks
 @pytest.mark.filterwarnings("ignore:The total number of parameters")
-def test_is_the_same_under_every_strategy_without_a_gather_in_a_step(tmp_path):
+def test_the_average_is_equal_under_every_strategy_without_a_gather_in_a_step(tmp_path):
     trained, average, _ = alone()
     for rank in ranks.run(f"{__name__}.averages", tmp_path):
         for name in SHOWN:
@@ -112,7 +112,7 @@ def test_is_the_same_under_every_strategy_without_a_gather_in_a_step(tmp_path):
             torch.testing.assert_close(restored, trained, rtol=0, atol=1e-6)
 
 
-def test_a_checkpoint_continues_it(tmp_path):
+def test_the_average_continues_from_a_checkpoint(tmp_path):
     path, first, resumed = tmp_path / "a.ckpt", NetworkAverage("generator", 0.5), Trajectory("generator", 0.5)
     save = LambdaCallback(on_train_end=lambda trainer, *_: trainer.save_checkpoint(path))
     train(Own, devices=1, callbacks=[first, save])
@@ -215,7 +215,7 @@ def test_an_interrupt_between_two_parameters_is_undone(monkeypatch, exchange):
     torch.testing.assert_close(dict(module.generator.state_dict()), trained, rtol=0, atol=0)
 
 
-def test_a_checkpoint_in_a_validation_has_the_trained_weights_and_the_validation_goes_on(tmp_path):
+def test_a_checkpoint_during_validation_has_the_trained_weights_and_the_validation_continues(tmp_path):
     module, average = Validated(), NetworkAverage("generator", 0.5)
     path = tmp_path / "a.ckpt"
     save = LambdaCallback(on_validation_batch_end=lambda trainer, *_: trainer.save_checkpoint(path, weights_only=True))
@@ -227,7 +227,7 @@ def test_a_checkpoint_in_a_validation_has_the_trained_weights_and_the_validation
         torch.testing.assert_close(value, expected, rtol=0, atol=1e-6)
 
 
-def test_after_an_exception_the_same_trainer_goes_on_with_the_average(tmp_path):
+def test_after_an_exception_the_same_trainer_continues_the_average(tmp_path):
     module, average = Validated(), Trajectory("generator", 0.5)
     trainer = ranks.quiet_trainer(max_epochs=2, devices=1, callbacks=[average])
     module.raises = ValueError("here")
@@ -257,7 +257,7 @@ def test_validate_alone_uses_the_average_of_an_earlier_fit_or_of_a_checkpoint(tm
     torch.testing.assert_close(other.validated[-1], expected, rtol=0, atol=1e-6)
 
 
-def test_another_module_begins_an_average_anew():
+def test_another_module_starts_a_new_average():
     average = NetworkAverage("generator", 0.5)
     for _ in range(2):
         train(Own, devices=1, callbacks=[average])
@@ -285,7 +285,7 @@ def validated():
 
 @pytest.mark.ranks
 @pytest.mark.filterwarnings("ignore:The total number of parameters")
-def test_validations_compute_with_it_under_every_strategy_and_training_goes_on(tmp_path):
+def test_validations_use_the_average_under_every_strategy_and_training_continues(tmp_path):
     module, average = Validated(), NetworkAverage("generator", 0.5)
     trainer = ranks.quiet_trainer(max_epochs=2, devices=1, num_sanity_val_steps=0, callbacks=[average])
     trainer.fit(module)

@@ -131,13 +131,13 @@ def test_adam_counts_the_steps_of_each_parameter_by_itself(folder, name):
         assert len({step.untyped_storage().data_ptr() for step in steps}) == len(steps) > 1
 
 
-def test_one_process_goes_on_from_two_ranks(folder, tmp_path):
+def test_a_single_process_resumes_a_run_of_two_ranks(folder, tmp_path):
     train(tmp_path / "resumed.ckpt", 4, ADAM, resume=folder / "deepspeed_3.ckpt")
     assert_same(tmp_path / "resumed.ckpt", folder / "uninterrupted.ckpt")
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_two_ranks_go_on_from_one_process(folder, name):
+def test_two_ranks_resume_a_run_of_a_single_process(folder, name):
     """And thus from each other, since their files are those of one process; `test_killed_ranks` does so."""
     assert_same(folder / f"{name}_resumed.ckpt", folder / "uninterrupted.ckpt")
 

@@ -73,7 +73,7 @@ def test_a_rank_that_hangs_ends_with_the_process_that_started_it(folder):
     "how",
     ["raises", pytest.param("killed", marks=pytest.mark.faults), pytest.param("stalls", marks=pytest.mark.faults)],
 )
-def test_no_rank_ends_as_if_all_were_well(folder, how):
+def test_no_rank_exits_with_success_after_a_failure(folder, how):
     """Whoever starts the ranks sees each one's exit code; here no parent ends the others."""
     path = "tests.strategies.sabotage.train"
     codes, printed, _ = ranks.launch(path, folder, strategy="ddp", how=how, rank=1, folder=folder)
@@ -84,7 +84,7 @@ def test_no_rank_ends_as_if_all_were_well(folder, how):
 
 # after a hang torchrun waits 30 s before it kills
 @pytest.mark.parametrize("how", tiers([["killed"], ["stalls"]], [["raises"], ["hangs"]]))
-def test_torchrun_restarts_and_the_run_goes_on_by_itself(folder, how):
+def test_torchrun_restarts_the_ranks_and_the_run_resumes(folder, how):
     torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
     command = [sys.executable, "-m", *torchrun, "-m", *sabotage.command("ddp", how, 1)]
     done = subprocess.run(command, cwd=folder, env=sabotage.environment(), capture_output=True, text=True)
@@ -144,7 +144,7 @@ def test_all_ranks_of_a_command_end_and_leave_a_checkpoint(folder):
 
 
 @pytest.mark.faults
-def test_torchrun_restarts_and_a_command_goes_on_by_itself(folder):
+def test_torchrun_restarts_a_command_and_its_run_resumes(folder):
     torchrun = "-m torch.distributed.run --standalone --nproc-per-node=2 --max-restarts=1"
     done = finish(folder, f"{torchrun} {TRAIN} resume=auto")
     assert done.returncode == 0, done.stderr

@@ -58,7 +58,7 @@ IN_TURN = {"every second": "Distillation", "starts late": "Autoencoder", "toggle
 @pytest.mark.filterwarnings("ignore:Found .* in eval mode")
 @pytest.mark.parametrize("clip", [None, 0.05])
 @pytest.mark.parametrize("name", IN_TURN)
-def test_scalers_of_optimizers_that_step_in_turn(name, clip):
+def test_scalers_of_alternating_optimizers(name, clip):
     """The scale doubles after every step: gradients that are clipped before they are unscaled would be too small."""
     cell = Cell(IN_TURN[name], "", clip=clip)
     scaled = train(cell, devices=1, plugins=[plugin := WithoutAutocast()]).state_dict()

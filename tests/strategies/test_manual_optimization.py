@@ -30,7 +30,7 @@ class Stepped(Scheduled):
     steps_schedulers = True
 
 
-def test_schedulers_that_never_step_are_said():
+def test_schedulers_that_never_step_give_a_warning():
     train(Scheduled, devices=1)  # silently, with Lightning's own strategy
     with pytest.warns(UserWarning, match="a ExponentialLR was configured and never stepped") as said:
         train(Scheduled, devices=1, strategy=NetworkDDP())
@@ -59,7 +59,7 @@ def test_automatic_optimization_follows_them(arguments):
     train(Automatic, devices=1, strategy=NetworkDDP(), **arguments)
 
 
-def test_max_steps_that_counts_every_optimizer_is_said():
+def test_max_steps_that_counts_every_optimizer_gives_a_warning():
     with pytest.warns(UserWarning, match="max_steps=4 counts the steps of every optimizer, 4 in 2 batches"):
         train(devices=1, strategy=NetworkDDP(), max_steps=4)
     counted = train(devices=1, strategy=NetworkDDP(), max_steps=4, callbacks=[CountIterations()]).trainer
@@ -78,7 +78,7 @@ SCALED = {"strategy": {"strategy": NetworkDDP}, "plugin": {}, "Lightning": {"cal
 
 
 @pytest.mark.parametrize("way", SCALED)
-def test_clipping_of_scaled_gradients_is_said(way):
+def test_clipping_of_scaled_gradients_gives_a_warning(way):
     def run(module):
         plugins = [stock_scaling() if way == "Lightning" else WithoutAutocast()]
         arguments = {name: [make()] if name == "callbacks" else make() for name, make in SCALED[way].items()}
@@ -91,7 +91,7 @@ def test_clipping_of_scaled_gradients_is_said(way):
     run(Own)  # any warning is an error
 
 
-def test_clipping_by_hand_in_float32_is_not_said():
+def test_clipping_by_hand_in_float32_gives_no_warning():
     train(ClipsByHand, devices=1, callbacks=[WatchManualOptimization()])
 
 

@@ -57,7 +57,7 @@ def test_two_nodes_train_the_weights_of_one_process(tmp_path, alone):
 
 
 @pytest.mark.slow
-def test_so_they_do_where_torchrun_starts_them(tmp_path, alone):
+def test_two_nodes_started_by_torchrun_train_the_weights_of_one_process(tmp_path, alone):
     torchrun = "-m torch.distributed.run --nnodes=2 --nproc-per-node=1"
     torchrun += f" --master-addr=127.0.0.1 --master-port={free_port()}"
     train = f"-m lit_gans {TRAIN} {NODE}"

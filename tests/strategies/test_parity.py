@@ -60,10 +60,10 @@ def once(name):
     return [cell for cell in in_turn(name) if cell.gan in ours] if ours else []
 
 
-QUANTIZED = Cell("autoencoder_kl:vq")
+QUANTIZED, DECODER = Cell("autoencoder_kl:vq"), Cell("autoencoder_kl:decoder")
 SHAPES = [pair for name in STRATEGIES for pair in pairs(name, [*map(Cell, LOOPS), *once(name)])]
 FIRST = [(name, cell) for name, cell in SHAPES if cell == Cell("dcgan")]
-OTHERS = [pair for name in THOROUGH for pair in pairs(name, [*in_turn(name), QUANTIZED])]
+OTHERS = [pair for name in THOROUGH for pair in pairs(name, [*in_turn(name), QUANTIZED, DECODER])]
 TURNS = [pair for pair in dict.fromkeys(SHAPES + OTHERS) if pair not in FIRST]
 REST = [pair for name in STRATEGIES for pair in pairs(name, ALL) if pair not in FIRST + TURNS]
 

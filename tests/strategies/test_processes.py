@@ -88,14 +88,14 @@ def attempt(store, ranks, order):
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
-def test_each_attempt_has_one_name_of_its_own(order):
+def test_each_attempt_has_a_unique_name(order):
     store = HashStore()
     found = [attempt(store, 3, order) for _ in range(3)]
     assert all(len(names) == 1 for names in found)
     assert len(set.union(*found)) == 3
 
 
-def test_a_rank_that_is_first_waits_for_the_others_though_it_sees_those_before():
+def test_a_rank_waits_for_the_ranks_of_its_attempt_and_ignores_earlier_attempts():
     store = HashStore()
     attempt(store, 2, (0, 1))
     with pytest.raises(TimeoutError, match=r"ranks \[1\] have not started within 0 s after rank 0"):

@@ -46,7 +46,7 @@ def test_settings_that_lightning_would_silently_ignore_are_refused():
     NetworkDDP(gradient_compression="powersgd").refuse(module, "bf16-mixed")
 
 
-def test_a_config_of_the_user_wins_over_the_arguments(tmp_path):
+def test_a_config_of_the_user_takes_precedence_over_the_arguments(tmp_path):
     path = tmp_path / "mine.json"
     path.write_text(json.dumps({"zero_optimization": {"stage": 1, "overlap_comm": True}, "gradient_clipping": 0.5}))
     strategy = NetworkDeepSpeed(stage=2, config=str(path))

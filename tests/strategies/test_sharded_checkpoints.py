@@ -65,17 +65,17 @@ def test_a_folder_of_two_ranks_is_the_file_of_one_process(folder, name):
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_two_ranks_go_on_under_another_strategy_as_if_uninterrupted(folder, name):
+def test_two_ranks_resume_bitwise_under_another_strategy(folder, name):
     assert_same(folder / f"{name}_resumed.ckpt", folder / "uninterrupted.ckpt")
 
 
-def test_files_and_folders_take_the_place_of_each_other(folder):
+def test_files_and_folders_replace_each_other(folder):
     path = folder / "exchanged" / "last.ckpt"
     assert [*path.parent.iterdir()] == [path]
     assert_same(path, folder / "uninterrupted.ckpt")
 
 
-def test_one_process_puts_a_file_in_the_place_of_the_folder_that_it_goes_on_from(folder, tmp_path):
+def test_a_single_process_replaces_the_folder_that_it_resumes_from_by_a_file(folder, tmp_path):
     path = tmp_path / "last.ckpt"
     shutil.copytree(folder / "deepspeed_3.ckpt", path)
     train(path, 4, ADAM, resume=path)
@@ -85,12 +85,12 @@ def test_one_process_puts_a_file_in_the_place_of_the_folder_that_it_goes_on_from
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_a_folder_at_an_address_is_that_of_a_local_path(folder, name):
+def test_a_folder_at_a_url_equals_the_folder_at_a_local_path(folder, name):
     assert_same(f"file://{folder}/there/{name}.ckpt", folder / "one.ckpt")
     local, there = ({path.name for path in (place / f"{name}.ckpt").iterdir()} for place in (folder, folder / "there"))
     assert there == local, "files of the one that was replaced"
 
 
 @pytest.mark.parametrize("name", [*STRATEGIES, "file"])
-def test_two_ranks_go_on_from_an_address(folder, name):
+def test_two_ranks_resume_from_a_url(folder, name):
     assert_same(folder / f"{name}_from_there.ckpt", folder / "uninterrupted.ckpt")

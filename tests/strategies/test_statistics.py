@@ -62,7 +62,7 @@ def on_a_rank():
     return {name: train(strategy()) for name, strategy in STRATEGIES.items()}
 
 
-def test_other_buffers_on_each_rank_are_said(tmp_path):
+def test_buffers_that_differ_between_ranks_give_a_warning(tmp_path):
     first, second = ranks.run(f"{__name__}.warned", tmp_path)
     sentence = "the buffer codes differs between the processes after the first iteration"
     assert sum(sentence in warning for warning in first) == 1

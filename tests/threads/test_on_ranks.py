@@ -113,7 +113,7 @@ def test_18_fsdp_with_a_first_forward_that_runs_frozen(found):
     trains_like_one_process(found, 18)
 
 
-def test_19_a_metric_on_the_first_rank_alone_waits_for_the_others(found):
+def test_19_a_metric_on_the_first_rank_alone_waits_for_the_other_ranks(found):
     error, waited = stock(found, 19)
     assert "Timed out waiting" in error
     assert waited == "waited"

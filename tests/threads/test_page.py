@@ -9,8 +9,8 @@ from tests.strategies import test_average, test_manual_optimization, test_rank_p
 
 ROWS = dict(re.findall(r"^\| (\d+) \|.* \| (\w+) \|$", (ROOT / "docs/explain/known_problems.md").read_text(), re.M))
 ELSEWHERE = {  # rows whose test is where its subject is; that of the stock tool is here if it is large
-    12: test_manual_optimization.test_schedulers_that_never_step_are_said,
-    13: test_average.test_is_the_same_under_every_strategy_without_a_gather_in_a_step,
+    12: test_manual_optimization.test_schedulers_that_never_step_give_a_warning,
+    13: test_average.test_the_average_is_equal_under_every_strategy_without_a_gather_in_a_step,
     19: test_ranks.test_two_ranks_measure_what_one_does,
     20: test_rank_positions.test_ranks_that_train_different_networks_end,
 }

@@ -24,7 +24,7 @@ class Relativistic(LinearGAN):
         return softplus(self.discriminator(batch["image"]) - self.discriminator(fake)).mean()
 
 
-def test_a_training_is_that_of_a_plain_loop_that_augments_all_images_in_every_turn(random_images, fit):
+def test_a_training_equals_a_plain_loop_that_augments_all_images_in_every_step(random_images, fit):
     """With augmentations that are always applied, and behind them one with a scheduled probability."""
     names, schedule = ("color", "translation", "cutout"), CosineSchedule(0.7, 0.0, over=100, unit="images")
     settings = {"diffaugment": names, "augmentation": Scheduled(schedule), **PLAIN}
@@ -49,7 +49,7 @@ def test_a_training_is_that_of_a_plain_loop_that_augments_all_images_in_every_tu
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_generated_images_that_both_steps_share_are_augmented_anew(tiny_gan, random_images, fit, accumulate):
+def test_generated_images_shared_by_both_steps_are_augmented_with_new_numbers(tiny_gan, random_images, fit, accumulate):
     settings = {"augmentation": Scheduled(0.7), "diffaugment": ("cutout",), "accumulate_gradients": accumulate}
     gan, seen = tiny_gan("dcgan", **settings), []
     original = gan.augmentations.apply

@@ -35,7 +35,7 @@ def test_batches_are_named_scaled_and_split():
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_images_in_the_range_of_the_networks_raise_no_doubt(name):
+def test_images_in_the_range_of_the_networks_give_no_warning(name):
     for data in (RIGHT[name], [RIGHT[name], torch.zeros(8)], {"image": RIGHT[name]}):
         assert doubt_about_range(data) is None
 

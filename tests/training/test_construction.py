@@ -78,7 +78,7 @@ def test_whole_numbers_and_floats_are_the_same_settings(tiny_gan):
         ({"generator_optimizer": "Adan"}, "torch.optim has no such optimizer; did you mean 'Adam'"),
     ],
 )
-def test_what_is_no_such_number_is_refused_by_its_name(tiny_gan, given, sentence):
+def test_an_invalid_number_is_an_error_with_its_name(tiny_gan, given, sentence):
     with pytest.raises(RefusedInput, match=sentence):
         tiny_gan("dcgan", **given)
 

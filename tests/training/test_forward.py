@@ -79,7 +79,7 @@ def test_the_averaged_generator_is_called_if_it_exists(tiny_gan, random_images, 
         (lambda images: images, "map images in [0, 1] by 2 * images - 1"),
     ],
 )
-def test_a_translator_predicts_from_what_it_is_trained_on_and_doubts_another_range(tiny_gan, caplog, data, sentence):
+def test_a_translator_predicts_from_training_inputs_and_warns_of_another_range(tiny_gan, caplog, data, sentence):
     module = tiny_gan("pix2pix")
     images = inputs_of(module).mul(255).round() / 255
     with caplog.at_level(logging.WARNING):

@@ -126,7 +126,7 @@ def test_processes_that_would_each_train_by_themselves_are_refused(
     refuse_trainer(tiny_gan(), trainer_of(world_size=4))
 
 
-def test_lightning_s_own_ddp_is_refused_but_where_it_looks_for_unused_parameters(tiny_gan):
+def test_lightnings_ddp_is_an_error_unless_it_searches_for_unused_parameters(tiny_gan):
     with pytest.raises(RefusedInput, match=r"trainer.devices=2 uses Lightning's own DDP.* use strategy=ddp"):
         refuse_trainer(tiny_gan(), trainer_of(world_size=2, strategy=DDPStrategy()))
     for strategy in (DDPStrategy(find_unused_parameters=True), NetworkDDP()):

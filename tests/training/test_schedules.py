@@ -1,11 +1,13 @@
 """Schedules by hand, and in the training: weights, learning rates and betas, counted in iterations and images."""
 
 import math
+import sys
 
 import pytest
 from torch import nn
 
 from lit_gans import build, compose, load
+from lit_gans.checkpoints.format import to_plain
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.optim import OptimizerConfig
 from lit_gans.training.schedules import (
@@ -14,6 +16,7 @@ from lit_gans.training.schedules import (
     CosineSchedule,
     LinearSchedule,
     Progress,
+    Schedule,
     is_zero,
 )
 
@@ -36,6 +39,40 @@ def test_cosine_at_known_points():
     found = [COSINE.at(Progress(7, images)) for images in (0, 250, 500, 1000, 5000)]
     quarter = 0.005 + 0.045 * (1 + math.sqrt(0.5)) / 2
     assert found == pytest.approx([0.05, quarter, 0.0275, 0.005, 0.005], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("plain", "expected"),
+    [
+        ("LinearSchedule", LinearSchedule()),
+        ("lit_gans.LinearSchedule", LinearSchedule()),
+        ({"class_path": "CosineSchedule", "init_args": {"over": 5, "end": "1e-3"}}, CosineSchedule(end=0.001, over=5)),
+        (to_plain(COSINE), COSINE),
+    ],
+)
+def test_a_class_or_a_mapping_describes_a_schedule(plain, expected):
+    assert Schedule.from_plain(plain) == expected
+
+
+@pytest.mark.parametrize(
+    ("plain", "sentence"),
+    [
+        ("linear", "linear: there is no such schedule; valid names: ConstantSchedule"),
+        ("lit_gans.DCGAN", "lit_gans.DCGAN: there is no such schedule"),
+        ("json.tool.LinearSchedule", "there is no such schedule"),
+        ({"start": 1.0}, "class_path is missing"),
+        ({"class_path": "LinearSchedule", "init_args": {"stop": 0.0}}, "stop: LinearSchedule has no such argument"),
+    ],
+)
+def test_an_invalid_description_is_an_error_and_imports_nothing(plain, sentence):
+    sys.modules.pop("json.tool", None)
+    with pytest.raises(RefusedInput, match=sentence):
+        Schedule.from_plain(plain)
+    assert "json.tool" not in sys.modules
+
+
+def test_a_module_takes_the_description_of_a_schedule(tiny_gan):
+    assert tiny_gan(r1_gamma=to_plain(COSINE)).r1_gamma == COSINE
 
 
 @pytest.mark.parametrize("schedule", [LinearSchedule(), ConstantThenLinearSchedule()])

@@ -39,7 +39,7 @@ class Recorded:
 
 @pytest.mark.parametrize("name", GANS)
 @pytest.mark.parametrize(("n_critic", "accumulate"), [(3, 1), (1, 2)])
-def test_counts_generator_iterations_and_trains_only_whose_turn_it_is(
+def test_counts_generator_iterations_and_trains_one_network_at_a_time(
     tiny_gan, random_images, fit, monkeypatch, name, n_critic, accumulate
 ):
     module = tiny_gan(name, n_critic=n_critic, accumulate_gradients=accumulate)
@@ -119,7 +119,7 @@ def test_layers_that_draw_are_seeded_by_seed_iteration_and_rank(random_images):
 
 
 @pytest.mark.parametrize("n_critic", [1, 2])
-def test_fake_images_that_serve_both_updates_are_made_once(tiny_gan, random_images, fit, n_critic):
+def test_generated_images_for_both_updates_are_generated_once(tiny_gan, random_images, fit, n_critic):
     module, made = tiny_gan("dcgan", n_critic=n_critic), []
     module.generator.register_forward_hook(lambda network, inputs, images: made.append(images.requires_grad))
     fit(module, random_images(), max_steps=2)

@@ -11,7 +11,7 @@ from lit_gans.training.transfer import transfer
 GRAY = torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(0)) * 2 - 1
 
 
-def test_equal_networks_are_copied_and_others_say_what_is_new(tiny_gan):
+def test_equal_networks_are_copied_and_new_layers_of_other_networks_are_reported(tiny_gan):
     theirs, same, deeper = tiny_gan(seed=1), tiny_gan(seed=2), tiny_gan(seed=3, image_size=32)
     found = transfer(same.generator, theirs.generator.state_dict())
     assert (found.share, found.left, found.adapted) == (1.0, [], [])

@@ -1,9 +1,9 @@
-"""`lit-gans export checkpoint=PATH [format=onnx]`: the networks as safetensors, or the generator as ONNX.
+"""`lit-gans export checkpoint=PATH [format=onnx]`: networks as safetensors, a generator as ONNX, or for diffusers.
 
 Examples:
-    lit-gans export checkpoint=outputs/dcgan_digits/version_0
     lit-gans export checkpoint=outputs/dcgan_digits/version_0 dtype=float16 output=my_networks
     lit-gans export checkpoint=outputs/dcgan_digits/version_0 format=onnx
+    lit-gans export checkpoint=outputs/autoencoder_kl_emoji/version_0 format=diffusers output=my_vae
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from lit_gans.checkpoints.diffusers import WEIGHTS as DIFFUSERS_WEIGHTS
 from lit_gans.checkpoints.exported import WEIGHTS
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
@@ -18,6 +19,7 @@ from lit_gans.cli.checkpoint import turn
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import output_file, results_folder
+from lit_gans.export.diffusers import save_diffusers
 from lit_gans.export.onnx import example_inputs, export_onnx
 from lit_gans.export.safetensors import Dtype, save_networks
 from lit_gans.training.sampling import Weights
@@ -26,7 +28,7 @@ from lit_gans.training.translator import Direction
 
 def export(
     checkpoint: str,
-    format: Literal["safetensors", "onnx"] = "safetensors",
+    format: Literal["safetensors", "onnx", "diffusers"] = "safetensors",
     output: str | None = None,
     weights: Weights | None = None,
     direction: Direction = "a_to_b",
@@ -37,15 +39,17 @@ def export(
 
     `safetensors` writes a folder with all networks, the class with its arguments, and a model card, in the layout of
     the Hugging Face Hub. `lit_gans.load`, `init_from` and all commands accept the folder as a checkpoint. `onnx` writes
-    the generator as a file for runtimes without PyTorch.
+    the generator as a file for runtimes without PyTorch. `diffusers` writes an autoencoder as a folder that
+    `diffusers.AutoencoderKL` loads.
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote. For a run folder,
             the best checkpoint is used, or the last one if there is no best.
-        format: `safetensors` or `onnx`.
-        output: output folder, or path of the ONNX file; null uses `networks/` or `generator.onnx` in the run folder.
+        format: `safetensors`, `onnx` or `diffusers`.
+        output: output folder, or path of the ONNX file; null uses `networks/`, `generator.onnx` or `diffusers/` in the
+            run folder.
         weights: `ema` writes the averaged generator as the generator; `raw` leaves out the averaged generator; null
-            writes both to safetensors, and the averaged generator to ONNX if it exists.
+            writes both to safetensors, and the averaged generator to other formats if it exists.
         direction: `b_to_a` writes CycleGAN's generator of the first domain to ONNX instead of the generator of the
             second domain.
         dtype: `float32`, or `float16` for files of half the size.
@@ -59,12 +63,14 @@ def export(
     """
     if format == "onnx" and (optimizers or dtype != "float32"):
         raise RefusedInput("format=onnx writes a generator in float32: leave out dtype= and optimizers=.")
-    if format != "onnx" and direction == "b_to_a":
+    if format == "diffusers" and optimizers:
+        raise RefusedInput("format=diffusers writes an autoencoder without optimizers: leave out optimizers=.")
+    if format == "safetensors" and direction == "b_to_a":
         raise RefusedInput(f"direction={direction}: format=safetensors writes both directions; leave out direction=.")
     path = find_checkpoint(checkpoint)
-    name = "networks" if format == "safetensors" else "generator.onnx"
+    name = {"safetensors": "networks", "onnx": "generator.onnx", "diffusers": "diffusers"}[format]
     target = Path(output) if output else results_folder(checkpoint, path) / name
-    output_file(target / WEIGHTS if format == "safetensors" else target)
+    output_file({"safetensors": target / WEIGHTS, "onnx": target, "diffusers": target / DIFFUSERS_WEIGHTS}[format])
     content = read_checkpoint(path)
     module = module_from(content, path)
     turn(module, direction)
@@ -72,9 +78,14 @@ def export(
         written = save_networks(content, target, weights, dtype, optimizers)
         print(f"networks of {type(module).__name__}: {written}")
         return written
-    written = export_onnx(module, target, weights)
+    if format == "diffusers":
+        written = save_diffusers(module, target, weights, dtype)
+    else:
+        written = export_onnx(module, target, weights)
     used = "raw" if weights == "raw" or module.averaged_generator is None else "ema"
     print(f"generator of {type(module).__name__}, {used} weights: {written}")
+    if format == "diffusers":
+        return written
     shapes = (f"{name} ({', '.join(map(str, ['n', *x.shape[1:]]))})" for name, x in example_inputs(module).items())
     print(f"  inputs    {', '.join(shapes)}")
     print(f"  output    images (n, {', '.join(map(str, module.image_shape))})")

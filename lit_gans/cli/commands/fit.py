@@ -16,7 +16,6 @@ from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-from lit_gans.common._compat.jsonargparse import other_class_other_arguments
 from lit_gans.common._compat.lightning import KeepsGivenSettings
 from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.common.quiet import quiet
@@ -69,7 +68,7 @@ def _run(arguments: list[str]) -> int:
     for group in ("model", "data", "callbacks"):
         GROUPS[group].classes()  # imports the classes, so that `--model DCGAN` needs no module path
     try:
-        with other_class_other_arguments(), warnings.catch_warnings():
+        with warnings.catch_warnings():
             # Lightning warns that sys.argv also has arguments, but they are the same arguments
             warnings.filterwarnings("ignore", message=".*LightningCLI's args parameter.*")
             GansCLI(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -33,7 +31,8 @@ def nested_argument(value: Any) -> tuple[str, Any] | None:
 def previous_value(kind: type) -> Any:
     """Returns the previous value of the argument that is being parsed, or else its default.
 
-    Returns None if neither is an instance of `kind`. The deserializer of a registered type calls this function.
+    jsonargparse converts a default that is a dataclass to a mapping with `class_path`. Returns None if neither value is
+    an instance of `kind` or such a mapping. The deserializer of a registered type calls this function.
     jsonargparse passes the previous value to nested types only. Without it, `--optimizer.lr 0.1` would reset all other
     arguments of the optimizer. Reads the local variables `prev_val` and `self` of
     `_typehints.ActionTypeHint._check_type`. No issue found.
@@ -42,26 +41,7 @@ def previous_value(kind: type) -> Any:
     while frame is not None and frame.f_code is not ActionTypeHint._check_type.__code__:
         frame = frame.f_back
     candidates = () if frame is None else (frame.f_locals.get("prev_val"), frame.f_locals["self"].default)
-    return next((value for value in candidates if isinstance(value, kind)), None)
-
-
-@contextmanager
-def other_class_other_arguments() -> Iterator[None]:
-    """Context manager in which a class that replaces another class as an argument starts with its own defaults.
-
-    Replaces `_typehints.discard_init_args_on_class_path_change`, which keeps arguments of the same name. For example,
-    a `LinearSchedule` would silently begin at the `start` of the `CosineSchedule` that it replaces. Reported in
-    https://github.com/mauvilsa/jsonargparse/issues/460.
-    """
-    from jsonargparse import Namespace, _typehints
-
-    def discard(parser: Any, previous: Any, value: Any) -> None:
-        if previous and "init_args" in previous and previous["class_path"] != value["class_path"]:
-            previous["init_args"] = Namespace()
-
-    kept = _typehints.discard_init_args_on_class_path_change
-    _typehints.discard_init_args_on_class_path_change = discard
-    try:
-        yield
-    finally:
-        _typehints.discard_init_args_on_class_path_change = kept
+    for value in candidates:
+        if isinstance(value, kind) or (isinstance(value, dict) and "class_path" in value):
+            return value
+    return None

@@ -82,7 +82,7 @@ def test_two_folders_are_their_pixels(tmp_path):
     assert json.loads((tmp_path / "evaluation_fake.json").read_text()) == record
 
 
-def test_truncated_latents_are_measured_and_said(checkpoint, random_images, tmp_path):
+def test_truncated_latents_are_measured_and_reported(checkpoint, random_images, tmp_path):
     module, path = checkpoint
     latents = truncated(module.latents(30, 1), 0.5)
     folder = write(tmp_path / "fake", module.decode(latents, seed=1))
@@ -200,7 +200,9 @@ def test_cyclegan_is_measured_in_both_directions(tiny_gan, fit, tmp_path):
     assert found["a_to_b"] != found["b_to_a"]
 
 
-def test_a_judge_that_the_generator_was_trained_against_is_said(checkpoint, random_images, monkeypatch, caplog):
+def test_an_extractor_that_the_generator_was_trained_against_is_reported(
+    checkpoint, random_images, monkeypatch, caplog
+):
     _, path = checkpoint
     settings = {"checkpoint": path, "data": random_images(), "metrics": metrics(), "device": "cpu"}
     assert evaluate(**settings)["protocol"]["trained_against"] == []
@@ -250,7 +252,7 @@ def test_the_command_line_takes_scores_and_extractors(folders, tmp_path, ran):
     ran("compare", "a.json", "a.json")
 
 
-def test_missing_weights_are_said_in_one_sentence(folders, tmp_path, monkeypatch, refused):
+def test_missing_weights_are_an_error_in_one_sentence(folders, tmp_path, monkeypatch, refused):
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
     (line,) = refused("evaluate", *folders, "metrics=inception", "output=a.json").splitlines()
     assert line.startswith("lit-gans: the Inception weights are missing: download https://")
@@ -296,7 +298,7 @@ def test_compares_what_compares_and_names_the_better(measured, files, capsys):
     assert "note: different weights: pictures and ema" in lines
 
 
-def test_a_judge_that_a_generator_was_trained_against_is_refused(measured, files):
+def test_an_extractor_that_a_generator_was_trained_against_is_an_error(measured, files):
     other = copy.deepcopy(measured)
     other["protocol"]["trained_against"] = ["efficientnet_lite0"]
     compare(*files(other))

@@ -2,8 +2,11 @@
 
 import pytest
 import torch
+from lightning.pytorch.callbacks import LambdaCallback
 
+from lit_gans.callbacks import InitFrom
 from lit_gans.checkpoints.format import read_checkpoint
+from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
 from tests.commands import TINY
 
@@ -48,8 +51,50 @@ def test_onnx_is_the_generator_in_float32_alone(refused, run):
         assert "format=onnx writes a generator in float32" in refused("export", "checkpoint=run", "format=onnx", word)
 
 
+LAYOUT = {"asymmetric_padding": True, "groups": 2, "scaling_factor": 0.3}
+
+
+def test_an_autoencoder_for_diffusers_from_which_a_run_begins(
+    ran, refused, saved, fit, random_images, tiny_gan, tmp_path
+):
+    module = load(saved("autoencoder_kl", **LAYOUT))
+    out = ran("export", "checkpoint=run", "format=diffusers")
+    assert out == "generator of AutoencoderKL, ema weights: run/diffusers\n"
+    assert "without optimizers" in refused("export", "checkpoint=run", "format=diffusers", "optimizers=true")
+    again = tiny_gan("autoencoder_kl", **LAYOUT)
+    begun = LambdaCallback(
+        on_train_start=lambda *_: torch.testing.assert_close(
+            again.generator.state_dict(), module.averaged_generator.state_dict(), rtol=0, atol=0
+        )
+    )
+    assert fit(again, random_images(), max_steps=1, callbacks=[InitFrom("run/diffusers"), begun]).global_step == 1
+
+
+def test_a_run_that_begins_with_a_published_autoencoder_has_its_settings(saved, ran, refused, tiny_gan):
+    saved("autoencoder_kl", **LAYOUT)
+    ran("export", "checkpoint=run", "format=diffusers")
+    why = r"model\.generator_width=4 model\.groups=2 model\.asymmetric_padding=true model\.scaling_factor=0\.3\.$"
+    with pytest.raises(RefusedInput, match=rf"run/diffusers: its weights need other settings .*: {why}"):
+        InitFrom("run/diffusers").load(tiny_gan("autoencoder_kl", generator_width=8))
+    with pytest.raises(RefusedInput, match="is an autoencoder, but this model is a DCGAN: use model=autoencoder_kl"):
+        InitFrom("run/diffusers").load(tiny_gan())
+    for command in ("sample", "evaluate", "export"):
+        said = refused(command, "checkpoint=run/diffusers")
+        assert (
+            "run/diffusers is not a checkpoint of lit_gans, but it can be a published autoencoder: start a run" in said
+        )
+    with pytest.raises(RefusedInput, match=r"there is no autoencoder at none\.safetensors"):
+        InitFrom("none.safetensors").load(tiny_gan("autoencoder_kl"))
+
+
+def test_a_gan_is_not_for_diffusers(refused, run):
+    assert "writes autoencoders (model=autoencoder_kl), not a DCGAN" in refused(
+        "export", "checkpoint=run", "format=diffusers"
+    )
+
+
 @pytest.mark.runs
-def test_others_go_on_with_the_run_as_if_it_had_not_ended(train, ran, tmp_path):
+def test_an_exported_run_continues_bitwise_elsewhere(train, ran, tmp_path):
     tiny = [word for word in TINY if word != "model=dcgan"] + ["model=d2gan"]
     for steps, resume in ((8, "none"), (5, "none"), (8, "mine")):  # an epoch has ten
         assert train(*tiny, f"trainer.max_steps={steps}", f"resume={resume}") == 0, train.err

@@ -42,7 +42,7 @@ def speeds(monkeypatch, request):
     return timed
 
 
-def test_a_plan_is_an_experiment_for_the_pictures_and_the_time(ran, photos, speeds):
+def test_a_plan_is_an_experiment_for_the_images_and_the_time(ran, photos, speeds):
     out = ran("plan", photos, "minutes=20", "metrics=none")
     lines = out.splitlines()
     assert lines[0] == "40 color images of 60x40 pixels (width x height), cpu"
@@ -81,7 +81,7 @@ def test_a_folder_of_any_name_is_planned_and_an_iteration_takes_all_its_microbat
     assert written["trainer"]["max_steps"] == pytest.approx(0.85 * 1200 / (4 * 32 * 0.02 * 1.5), rel=0.1)
 
 
-def test_another_gan_keeps_its_settings_and_pictures_that_cannot_be_read_are_said(ran, photos, speeds):
+def test_another_gan_keeps_its_settings_and_unreadable_images_are_reported(ran, photos, speeds):
     Path("photos/broken.png").write_bytes(b"no picture")
     out = ran("plan", photos, "metrics=none", "model=r3gan", "minutes=1")
     assert "1 of 41 images that were opened cannot be read: data.on_error=skip skips such images" in out
@@ -130,7 +130,7 @@ def test_evaluations_are_planned_within_a_tenth_of_the_time(ran, photos, speeds,
 
 
 @pytest.mark.runs
-def test_no_gan_is_judged_by_the_network_that_it_trains_against(ran, photos, speeds, monkeypatch):
+def test_no_gan_is_measured_with_the_network_that_it_trains_against(ran, photos, speeds, monkeypatch):
     monkeypatch.setattr(planning, "_seconds", lambda work: 0.32)
     small = ["data.image_size=32", "model.generator_width=4", "model.discriminator_width=4", "model.feature_size=32"]
     ran("plan", photos, *small, "model=projected_gan", "minutes=60")

@@ -75,7 +75,7 @@ def pictures(tmp_path):
     return folder
 
 
-def test_every_picture_becomes_a_translation_of_its_name(ran, saved, pictures, tmp_path):
+def test_every_image_is_translated_to_a_file_of_the_same_name(ran, saved, pictures, tmp_path):
     path = saved("pix2pix")
     out = ran("sample", f"checkpoint={path}", f"input={pictures}", "seed=4", "output=made")
     assert "3 images" in out
@@ -105,7 +105,7 @@ def test_cyclegan_translates_there_and_back(saved, pictures, tmp_path):
             sample(saved(name), direction="b_to_a", **where)
 
 
-def test_translations_need_pictures_and_only_they(saved, pictures):
+def test_only_translations_need_input_images(saved, pictures):
     path = saved("pix2pix")
     with pytest.raises(RefusedInput, match="pix2pix translates images: add input=FOLDER"):
         sample(path)
@@ -176,7 +176,7 @@ def floats(ran, tmp_path):
     return "run/checkpoints/last.ckpt"
 
 
-def test_whole_pictures_of_floats_keep_their_size_and_their_range(floats, ran, refused, tmp_path):
+def test_full_size_images_of_floats_keep_their_size_and_range(floats, ran, refused, tmp_path):
     out = ran("sample", f"checkpoint={floats}", "input=pairs/A", "output=made")
     assert "NPY files (height, width, 1) with values from 2 to 6" in out
     found = np.load(tmp_path / "made" / "3.npy")

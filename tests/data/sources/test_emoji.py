@@ -114,7 +114,7 @@ def test_a_pillow_without_raqm_is_refused(monkeypatch):
         Emoji()
 
 
-def test_every_tenth_drawing_is_held_out_and_the_others_train(small, monkeypatch, tmp_path):
+def test_every_tenth_emoji_is_held_out_of_training(small, monkeypatch, tmp_path):
     drawings, codes = small.packed.images[:45], code_points()[:45]
     monkeypatch.setattr(emoji, "code_points", lambda: codes)
     lines, held_out = EmojiLines(image_size=8, cache=str(tmp_path)), torch.arange(45) % 10 == 9

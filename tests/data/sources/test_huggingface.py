@@ -31,7 +31,7 @@ def make(tmp_path, monkeypatch):
     return lambda **settings: Huggingface(**{**common, "cache": str(tmp_path / "cache"), **settings})
 
 
-def test_pictures_and_labels_of_a_parquet_file(make):
+def test_images_and_labels_of_a_parquet_file(make):
     data = make(label_column="kind")
     assert data.num_classes == 3
     packed = data.packed

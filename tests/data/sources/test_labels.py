@@ -133,7 +133,7 @@ def test_an_unknown_name_is_compared_with_the_most_similar_one(labeled, file, ne
     assert f"such as {file} (an image there is {nearest})" in str(refused.value)
 
 
-def test_an_encoding_that_the_table_does_not_tell_is_said(labeled, caplog):
+def test_an_encoding_other_than_utf_8_is_reported(labeled, caplog):
     labeled(table().encode("latin-1"))
     assert "labels.csv (it is not UTF-8 and was read as cp1252)" in caplog.text
     with pytest.raises(RefusedInput, match=r"rows name no image in .* \(it is not UTF-8 and was read as cp1252\)"):
@@ -211,7 +211,7 @@ def test_images_without_a_partner_are_counted(tmp_path):
     assert data.packed.about["skipped"] == [f"{name} has no partner of its name." for name in ("A/b.png", "B/c.png")]
 
 
-def test_images_beside_class_folders_are_said_to_end_the_classes(tmp_path, caplog):
+def test_images_beside_class_folders_disable_the_classes_with_a_log_line(tmp_path, caplog):
     caplog.set_level("INFO")
     for name in ("cover.png", "cat/a.png", "dog/b.png"):
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ def edges():
     return DigitEdges()
 
 
-def test_every_tenth_digit_is_held_out_and_the_others_train(edges):
+def test_every_tenth_digit_is_held_out_of_training(edges):
     digits = Digits().dataset.images
     train, held_out = edges.dataset.images, edges.held_out["image"]
     assert (len(train), len(held_out)) == (4500, 500)
@@ -105,7 +105,7 @@ def test_the_held_out_pairs_are_in_val_or_test_and_a_flat_folder_serves_both(tmp
 
 @pytest.mark.parametrize("direction", ["a_to_b", "b_to_a"])
 @pytest.mark.parametrize("placement", ["memory", "disk"])
-def test_a_step_is_pictures_and_images_wherever_they_lie_and_mirrors_both(tmp_path, placement, direction):
+def test_a_batch_has_inputs_and_targets_from_any_storage_and_mirrors_both(tmp_path, placement, direction):
     for number in range(8):
         left = Image.fromarray(np.full((8, 8, 3), 30 * number, np.uint8))
         left.paste((255, 0, 0), (0, 0, 2, 8))  # at the left edge

@@ -61,7 +61,7 @@ def test_the_other_direction_exchanges_the_domains(both):
     assert values(data.unseen["image"]) == list(B), "all, as none are held out"
 
 
-def test_each_picture_is_mirrored_by_a_bit_of_its_own(both):
+def test_each_image_is_mirrored_by_a_separate_bit(both):
     served = list(steps(made(both, flip=True, batch_size=1), range(2)))
     mirrored = [[step[name][0, 0, 0, -1].item() == 255 for step in served] for name in ("input", "image")]
     assert all(0 < sum(each) < len(each) for each in mirrored)
@@ -104,7 +104,7 @@ def test_it_resumes_in_an_epoch_and_not_on_other_folders(both):
 
 
 @pytest.mark.parametrize("layout", ["{split}{domain}", "{domain}/{split}"])
-def test_held_out_pictures_are_in_folders_of_their_own(tmp_path, layout):
+def test_held_out_images_are_in_separate_folders(tmp_path, layout):
     for split, offset in (("train", 0), ("test", 50)):
         for domain, some in (("A", A), ("B", B)):
             write(tmp_path / layout.format(split=split, domain=domain), [value + offset for value in some])
@@ -125,7 +125,7 @@ def test_refusals(tmp_path):
         made(tmp_path, class_weights="balanced")
 
 
-def test_damaged_pictures_are_left_out_of_their_domain(both, caplog):
+def test_damaged_images_are_left_out_of_their_domain(both, caplog):
     (both / "A" / "003.png").write_bytes(b"")
     data = made(both, on_error="skip")
     assert values(data.unseen["input"]) == [0, 1, 2, 4, 5, 6]

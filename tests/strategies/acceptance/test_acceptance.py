@@ -87,7 +87,7 @@ def test_two_ranks_train_like_one_process(found, cell):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", REST, ids=str)
-def test_so_they_do_with_every_option(found_in_full, cell):
+def test_two_ranks_with_every_option_train_like_one_process(found_in_full, cell):
     for rank in found_in_full:
         check(rank[cell], cell)
 

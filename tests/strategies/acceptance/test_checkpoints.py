@@ -68,5 +68,5 @@ def test_a_checkpoint_has_the_names_and_tensors_of_one_process(tmp_path):
 
 
 @pytest.mark.slow
-def test_so_it_has_under_every_strategy_and_training_goes_on_from_that_of_another(tmp_path):
+def test_checkpoints_of_every_strategy_have_these_names_and_resume_under_another_strategy(tmp_path):
     check(tmp_path, [*WRITTEN], [*RESUMED])

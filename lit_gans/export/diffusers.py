@@ -1,0 +1,78 @@
+"""Exports autoencoders to the folder of `diffusers.AutoencoderKL`."""
+
+from __future__ import annotations
+
+from math import gcd
+from pathlib import Path
+from typing import cast
+
+from torch import nn
+
+from lit_gans.checkpoints.diffusers import DOWN, UP, write_diffusers
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.size import sides
+from lit_gans.export.safetensors import Dtype, to_float16
+from lit_gans.models.autoencoder_kl import AutoencoderKL
+from lit_gans.networks.autoencoder import Attention, Autoencoder
+from lit_gans.networks.autoencoder_names import to_diffusers
+from lit_gans.training.module import AdversarialModule
+from lit_gans.training.sampling import Weights
+
+
+def save_diffusers(
+    module: AdversarialModule, folder: str | Path, weights: Weights | None = None, dtype: Dtype = "float32"
+) -> Path:
+    """Writes an autoencoder to a folder that `diffusers.AutoencoderKL.from_pretrained` loads, and returns its path.
+
+    Args:
+        module: an `AutoencoderKL` with `quantizer="kl"`, `asymmetric_padding=True` and the same `groups` everywhere.
+        folder: folder to write to. Existing files with the same names are replaced.
+        weights: `ema` or `raw`; null uses the averaged weights if they exist.
+        dtype: data type of the weights.
+
+    Raises:
+        RefusedInput: diffusers cannot represent the network, averaged weights are requested but do not exist, or a
+            weight is too large for float16.
+    """
+    if not isinstance(module, AutoencoderKL):
+        raise RefusedInput(
+            f"format=diffusers writes autoencoders (model=autoencoder_kl), not a {type(module).__name__}: use"
+            " format=safetensors."
+        )
+    network = cast(Autoencoder, module.sampling_generator(weights))
+    groups = {layer.num_groups for layer in network.modules() if isinstance(layer, nn.GroupNorm)}
+    needed = []
+    if module.quantizer != "kl":
+        needed.append("model.quantizer=kl")
+    if not module.hparams["asymmetric_padding"]:
+        needed.append("model.asymmetric_padding=true")
+    if len(groups) > 1:
+        needed.append(f"model.groups={gcd(*groups)}")
+    if needed:
+        raise RefusedInput(
+            "format=diffusers: diffusers' AutoencoderKL computes something else than this network; train one with"
+            f" {' '.join(needed)}, or use format=safetensors."
+        )
+    hparams, (height, width) = module.hparams, sides(module.image_size)
+    widths = [hparams["generator_width"] * multiplier for multiplier in hparams["multipliers"]]
+    config = {
+        "in_channels": module.channels,
+        "out_channels": module.channels,
+        "down_block_types": [DOWN] * len(widths),
+        "up_block_types": [UP] * len(widths),
+        "block_out_channels": widths,
+        "layers_per_block": hparams["blocks"],
+        "act_fn": "silu",
+        "latent_channels": module.latent_channels,
+        "norm_num_groups": groups.pop(),
+        "sample_size": height if height == width else [height, width],
+        "scaling_factor": module.scaling_factor,
+        "shift_factor": module.shift_factor,
+        "use_quant_conv": hparams["quant_conv"],
+        "use_post_quant_conv": hparams["post_quant_conv"],
+        "mid_block_add_attention": any(isinstance(layer, Attention) for layer in network.modules()),
+    }
+    tensors = to_diffusers(network)
+    if dtype == "float16":
+        tensors = {name: to_float16(name, value) for name, value in tensors.items()}
+    return write_diffusers(folder, config, tensors)
