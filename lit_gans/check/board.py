@@ -13,7 +13,7 @@ from torch import distributed
 from torch.distributed import PrefixStore, Store, TCPStore
 
 from lit_gans.check.findings import RankRecords
-from lit_gans.check.records import Call, End, Event, State, loaded_step
+from lit_gans.check.records import Call, End, State, StepStart, loaded_step
 from lit_gans.common._compat.torch import default_store
 
 _WAIT = timedelta(seconds=30)
@@ -64,13 +64,13 @@ def board(name: str) -> Board | None:
     return Board(default_store(), distributed.get_rank(), distributed.get_world_size(), name)
 
 
-def events_of(shared: Board, rank: int) -> Iterator[Event]:
+def events_of(shared: Board, rank: int) -> Iterator[StepStart]:
     """Yields the optimizers that a rank has stepped, in their order, as far as it has published them."""
     for number in count():
         text = shared.read(rank, f"event/{number}")
         if text is None:
             return
-        yield Event(**_loaded(text))
+        yield StepStart(**_loaded(text))
 
 
 def collected(

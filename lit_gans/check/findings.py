@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from lit_gans.check.records import Call, End, Event, State, Step, Weight
+from lit_gans.check.records import Call, End, State, Step, StepStart, Weight
 
 SAME = 1e-6  # relative difference of projections that are equal but for the order of a sum
 _SCALER = "Average the gradients over the ranks before scaler.unscale_ and scaler.step look for an overflow."
@@ -28,7 +28,7 @@ class RankRecords:
 
     steps: dict[str, list[Step]] = field(default_factory=dict)
     calls: dict[str, list[Call]] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
+    events: list[StepStart] = field(default_factory=list)
     state: State = field(default_factory=State)
     end: End | None = None
 

@@ -29,7 +29,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from lit_gans.check.records import Call, Event, Factor, State, Step, Weight
+from lit_gans.check.records import Call, Factor, State, Step, StepStart, Weight
 from lit_gans.common._compat.torch import NormBase, loss_factors, tree_leaves
 
 _CALLS = 40  # recorded forward passes of each network
@@ -65,7 +65,7 @@ class Recorder:
     """
 
     def __init__(
-        self, steps: int, publish: Callable[[str, Step | Call | State], None], event: Callable[[Event], None]
+        self, steps: int, publish: Callable[[str, Step | Call | State], None], event: Callable[[StepStart], None]
     ) -> None:
         self.steps, self.publish, self.event = steps, publish, event
         self.numbers: dict[str, int] = {}  # steps of each optimizer
@@ -291,7 +291,7 @@ class Recorder:
         own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         shapes = [type(optimizer).__name__, *(str(tuple(parameter.shape)) for parameter in own)]
         paths = [self.name_of_parameter(parameter).partition(" of ")[0] for parameter in own]
-        self.event(Event(name, _digest_of(shapes), _digest_of(paths)))
+        self.event(StepStart(name, _digest_of(shapes), _digest_of(paths)))
         if self.numbers[name] == 1:
             self._find_copies({id(parameter) for parameter in own})
         weights = [self._weight(parameter, own, name) for parameter in own]

@@ -74,7 +74,7 @@ class Step:
 
 
 @dataclass
-class Event:
+class StepStart:
     """The start of a watched optimizer step.
 
     Attributes:
@@ -137,7 +137,7 @@ class End:
     error: str = ""
 
 
-def dumped(record: Step | Event | Call | State | End) -> bytes:
+def dumped(record: Step | StepStart | Call | State | End) -> bytes:
     """Returns a record as JSON."""
     return json.dumps(asdict(record)).encode()
 

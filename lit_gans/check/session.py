@@ -7,7 +7,7 @@ from types import TracebackType
 from lit_gans.check.board import Board, board, collected
 from lit_gans.check.findings import Finding, compare
 from lit_gans.check.recorder import Recorder
-from lit_gans.check.records import End, Event, dumped
+from lit_gans.check.records import End, StepStart, dumped
 
 
 class check_ranks:  # noqa: N801 - used as a function
@@ -89,7 +89,7 @@ class check_ranks:  # noqa: N801 - used as a function
         waits = self.patience * self.board.world_size
         return int(self.board.read(0, "verdict") or 0) if self.board.wait(0, "verdict", waits) else 0
 
-    def _event(self, event: Event) -> None:
+    def _event(self, event: StepStart) -> None:
         self._publish(f"event/{self._num_events}", dumped(event))
         self._num_events += 1
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lit_gans.check.findings import RankRecords, compare
-from lit_gans.check.records import Call, End, Event, Factor, State, Step, Weight
+from lit_gans.check.records import Call, End, Factor, State, Step, StepStart, Weight
 
 
 def rank(gradients=(1.0, 2.0), before=(3.0, 4.0), after=(2.0, 3.0), local=None, **settings):
@@ -15,7 +15,7 @@ def rank(gradients=(1.0, 2.0), before=(3.0, 4.0), after=(2.0, 3.0), local=None, 
         for name, *own, gradient, mine in values
     ]
     steps = {"SGD of net": [Step("SGD of net", 1, "train.py:7", weights, "")]}
-    return RankRecords(steps=steps, events=[Event("SGD of net", "4, 1", "a, b")], end=End({"SGD of net": 1}))
+    return RankRecords(steps=steps, events=[StepStart("SGD of net", "4, 1", "a, b")], end=End({"SGD of net": 1}))
 
 
 def kinds(*ranks):
@@ -54,7 +54,7 @@ def test_gradients_that_differ_because_earlier_ones_did_are_not_reported_again()
 def named(name, paths="a, b", shapes="4, 1"):
     records = rank()
     records.steps = {name: records.steps["SGD of net"]}
-    records.events, records.end = [Event(name, shapes, paths)], End({name: 1})
+    records.events, records.end = [StepStart(name, shapes, paths)], End({name: 1})
     return records
 
 
