@@ -74,7 +74,7 @@ def is_published(path: str | Path) -> bool:
         return True
     try:
         config = json.loads((Path(path) / CONFIG).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # the last if JSON is nested too deeply
         return False
     return isinstance(config, dict) and "_class_name" in config
 

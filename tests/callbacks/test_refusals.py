@@ -45,7 +45,6 @@ from tests.tiny import RandomImages, fit, random_images, tiny_gan
         (tiny_gan, {"diffaugment": "color"}),
         (tiny_gan, {"diffaugment": ["colour"]}),
         (tiny_gan, {"r1_gamma": [1]}),
-        (tiny_gan, {"r1_gamma": {"class_path": "lit_gans.training.schedules.LinearSchedule"}}),
         (tiny_gan, {"augmentation": "ada"}),
         (callbacks.ModeMetrics, {"every_n_steps": 0}),
         (callbacks.Samples, {"frames_per_second": 0.0}),

@@ -67,7 +67,7 @@ directions checkpoint=run num=9 | num=9 must be at least 1 and at most latent_di
 project checkpoint=run input=nothing | nothing: there is no such folder
 demo | Missing mandatory value: checkpoint
 report run=empty | run=empty: there is no config.yaml in it
-export checkpoint=run format=torch | Parser key "format": Expected a typing.Literal['safetensors', 'onnx']
+export checkpoint=run format=torch | Parser key "format": Expected a typing.Literal['safetensors', 'onnx', 'diffusers']
 describe model=dcgan data.image_size=41 | image_size=41: the dcgan networks double a map
 evaluate checkpoint=run metrics.num_samples=9 | 'metrics.num_samples'; it is a key of an option: also set metrics=NAME
 evaluate checkpoint=run metrics=digits output=empty | output=empty is a folder
