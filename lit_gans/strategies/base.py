@@ -5,7 +5,8 @@ support them, too. The docstring of `NetworkStrategy` lists the attributes of a 
 
 The table lists the hooks in the order of their calls. The first column is the method that Lightning or torch calls, and
 the second column is the code that runs here. The third column is the state of a network's gradients afterwards (see
-`gradients`); `=` means that the line does not change the state.
+`gradients`); `=` means unchanged. FSDP sets gradients without calling the hooks of parameters: its own hook sets the
+state to averaged where the table says local, except in `block_backward_sync`.
 
     Lightning, torch             here                                                        gradients
     ---------------------------  ----------------------------------------------------------  -------------------------
@@ -14,9 +15,10 @@ the second column is the code that runs here. The third column is the state of a
     connect                      refuse_automatic_arguments
     setup_environment            join_world, limit_waiting, follow_parent
     setup                        refuse, scale_each_network, broadcast_from_first_rank
-      lightnings_setup           FSDP shards the networks first
+      lightnings_setup           FSDP: setup_optimizers, then shards the networks
         setup_optimizers         find_networks, hooks of each step, replicas or engines      none
-      (end of setup)             Gradients.watch registers a hook on each parameter          none
+      (end of setup)             Gradients.watch registers a hook on each parameter (FSDP:
+                                 on parameters that it does not shard)                       none
     on_train_start               WatchManualOptimization, Positions                          none
     training_step                positions.begin                                             =
       manual_backward
@@ -40,10 +42,10 @@ the second column is the code that runs here. The third column is the state of a
     on_exception                 positions.compare, end_children                             =
     teardown                     removes the hooks; lightnings_teardown
 
-`before_step` raises an error if local gradients are not zero. Without a state, it compares nonzero gradients, which the
-module has assigned, between the ranks. In fp16, the closure runs before the pre-hook, because `NetworkScaling` then
-unscales the gradients. A backward pass that trains one network by name does not reach the other networks: DDP and
-DeepSpeed do not compute their gradients, and FSDP restores them.
+`before_step` raises an error if local gradients are not zero. In the state none, nonzero gradients must have been
+assigned by the module; `before_step` compares them between the ranks. In fp16, `NetworkScaling` runs the closure and
+unscales the gradients before the pre-hook, which then sees no closure. A backward pass that trains one network by name
+does not reach the other networks: DDP and DeepSpeed do not compute their gradients, and FSDP restores them.
 """
 
 from __future__ import annotations
@@ -334,7 +336,7 @@ class NetworkStrategy(DDPStrategy):
         self.averages = averages
 
     def averaged_by_us(self, network: OptimizedNetwork) -> list[nn.Parameter]:
-        """Returns the parameters of a network whose gradients are averaged only by this strategy's `backward`."""
+        """Returns the parameters of a network whose gradients are local until `backward` averages them."""
         return network.parameters
 
     def optimizer_step(
@@ -372,7 +374,7 @@ class NetworkStrategy(DDPStrategy):
         self.gradients[name].state = NONE
 
     def before_step(self, network: OptimizedNetwork) -> None:
-        """Checks a network before its optimizer step. It is called at least once after the last backward pass.
+        """Checks a network before its optimizer step. It can run several times, at least once after the last backward.
 
         Raises:
             RefusedInput: the gradients are not averaged over the ranks, or the number of the optimizer's parameters has

@@ -1,20 +1,20 @@
 """Tracks whether a network's gradients have been averaged over the ranks, and prevents steps with local gradients.
 
-The strategies track one of three states for the gradients of each network:
+The gradients of each network are in one of three states:
 
     none        no backward pass has reached the network since its last step
     local       the gradients are those of this rank only; after a step with them, the ranks' weights would differ
     averaged    the gradients are averaged over all ranks
 
     event                                                               state afterwards
-    a parameter accumulates a gradient in any backward pass             local
+    a parameter accumulates a gradient in any backward pass             local (sharded by FSDP: averaged)
     `manual_backward` has reached the network and ends                  averaged, including all accumulated gradients
     `manual_backward` ends inside `block_backward_sync`                 local
     `manual_backward` raises an error                                   local
     the optimizer steps                                                 none
 
-A backward pass that does not reach a network does not change the state. Gradients can also exist without a backward
-pass since the last step, for example if the module assigns them. Their values are compared between the ranks.
+A backward pass that does not reach a network does not change its state. In the state none, gradients can still exist,
+because the module assigned them. Their values are then compared between the ranks.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Gradients:
         """Registers hooks that set the state to local when a parameter accumulates a gradient; returns the handles."""
 
         def set_local(parameter: Tensor) -> None:
-            # If the graph was built before the parameter was frozen, the hook runs, but no gradient is accumulated.
+            # The hook also runs for a parameter that was frozen after its graph was built, but without a new gradient.
             if parameter.requires_grad:
                 self.state = LOCAL
 
@@ -104,7 +104,8 @@ def running_backward(
     Args:
         networks: gradients of all networks, by the network's name.
         trained: names of the networks that the backward pass trains.
-        after: new state of each trained network that the backward pass reaches.
+        after: new state of each trained network that the backward pass reaches. Other networks that it reaches keep
+            the state that their hooks set.
     """
     before = {name: gradients.state for name, gradients in networks.items()}
     for gradients in networks.values():

@@ -1,7 +1,8 @@
 """Base class that defines a GAN: its networks, its losses, and the methods that a subclass can override.
 
-The methods are in the order in which an iteration calls them (`step.py`). A subclass must define a generator, at least
-one discriminator, and the losses of both. `lit_gans/models/dcgan.py` is a short example.
+Subclass `AdversarialModule` or `ImageGAN`, which add the constructor. A subclass must define a generator, at least one
+discriminator, and the losses of both. `lit_gans/models/dcgan.py` is a short example. The methods below are grouped by
+the step that calls them; `step.py` has the exact order.
 """
 
 from __future__ import annotations
@@ -29,15 +30,18 @@ Kind = Literal["real", "fake"]
 class GANDefinition(LightningModule):
     """Networks and losses of a GAN, with defaults for all optional methods.
 
-    Shapes: n images per microbatch, c channels, h height, w width, z length of a latent. Images are in [-1, 1].
+    Shapes: c channels, h height, w width, z length of a latent. `sample_noise` and `augment` receive the n images of a
+    step, all other methods the n images of a microbatch. Images are in [-1, 1].
 
     Attributes:
         generator: network that generates images.
         discriminator: the discriminator. A GAN with several discriminators has one attribute for each of
             `discriminator_names` instead.
         discriminator_names: names of the discriminators. Each discriminator has its own optimizer.
-        reuses_fake: whether the generator's step reuses the generated images of the last discriminator step.
-        generator_first: whether the generator steps before the discriminators, on the same generated images.
+        reuses_fake: whether the generator's step reuses the latents of the last discriminator step. With a single
+            microbatch, it also reuses the generated images.
+        generator_first: whether the generator steps before the last discriminator step of an iteration, from the same
+            latents.
         num_classes: number of classes that the generator is conditioned on.
         trains_against: names of the feature extractors that a loss uses. Metrics must not use the same extractors.
         instead_of_trainer: maps each unsupported argument of Lightning's Trainer to advice on what to set instead.
@@ -88,11 +92,16 @@ class GANDefinition(LightningModule):
         return {"latents": noise.normal("latents", num, self.latent_dim)}
 
     def augment(self, batch: Batch) -> Batch:
-        """Applies the noise from `sample_noise` to the images of a batch; returns the batch unchanged by default."""
+        """Transforms the real images with numbers from `sample_noise`, for example random crops.
+
+        By default, returns the batch unchanged. It is independent of `augmentations`, which the training step applies.
+        """
         return batch
 
     def with_fake(self, batch: Batch) -> Batch:
         """Adds generated images to a training batch, as `fake` (n, c, h, w), with their graph to the generator.
+
+        In a discriminator step, it usually runs without gradients.
 
         This method generates the images for both steps. By default, it calls `generate`. Override it if images are
         generated differently for training than for sampling. It can add other tensors of the forward pass to the
@@ -153,6 +162,8 @@ class GANDefinition(LightningModule):
     def classified_as_real(self, name: str, scores: Tensor) -> Tensor | None:
         """Returns a mask of the scores that classify an image as real, or `None` if the scores have no threshold.
 
+        Only the adaptive augmentation and the callback `Watch` use it.
+
         Args:
             name: name of the discriminator.
             scores: all scores that the discriminator returned, as a vector.
@@ -162,7 +173,10 @@ class GANDefinition(LightningModule):
     # ---- the generator's step
 
     def generator_batch(self, batch: Batch) -> Batch:
-        """Returns the batch from which the generator generates its training images; unchanged by default."""
+        """Returns the batch from which the generator generates its training images; unchanged by default.
+
+        It has no effect on images that the batch already contains, see `reuses_fake`.
+        """
         return batch
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:

@@ -52,7 +52,7 @@ class TrainingStep:
             iteration: number of previous iterations.
 
         Returns:
-            The mean loss of each network over its microbatches, without its penalty.
+            The mean loss of each network over the microbatches of its last step, without its penalty.
 
         Raises:
             FloatingPointError: if a loss, a penalty or a weight is not finite.
@@ -73,7 +73,8 @@ class TrainingStep:
                 microbatches[0] = gan.with_fake(microbatches[0])
             discriminator_inputs = microbatches
             if gan.generator_first and last:
-                discriminator_inputs = [self._with_detached_fake(batch) for batch in microbatches]
+                with self._one_power_iteration(generates=True):
+                    discriminator_inputs = [self._with_detached_fake(batch) for batch in microbatches]
                 losses |= self._step(("generator",), microbatches, self.generator_terms)
             if gan.trains_discriminators:
                 losses |= self._step(gan.discriminator_names, discriminator_inputs, self.discriminator_terms)
@@ -95,7 +96,7 @@ class TrainingStep:
     # ---- the batch of a step
 
     def _microbatches(self, batch: Batch, key: tuple[int | str, ...]) -> list[Batch]:
-        """Adds this rank's noise for one step to this rank's batch, and splits the batch into microbatches."""
+        """Adds the noise of one step to this rank's images, and splits them into microbatches."""
         noise = self._noise(key)
         num = len(batch["image"])
         batch = self.gan.augment({**batch, **self.gan.sample_noise(noise, num)})
@@ -113,7 +114,10 @@ class TrainingStep:
         return [{**batch, **{name: part[i] for name, part in parts.items()}} for i, batch in enumerate(microbatches)]
 
     def _with_detached_fake(self, batch: Batch) -> Batch:
-        """Adds detached generated images to a batch, so that a later generator step does not change them."""
+        """Returns a batch whose generated images have no graph.
+
+        If the batch has no generated images, this method generates them with the current weights.
+        """
         if "fake" not in batch:
             with torch.no_grad():
                 batch = self.gan.with_fake(batch)
@@ -147,8 +151,8 @@ class TrainingStep:
                 with nullcontext() if index == num - 1 else self.backend.without_averaging():
                     for name, (loss, penalty) in terms.items():
                         objective = share_of_loss(loss if penalty is None else loss + penalty, num)
-                        # with shared scores, all discriminators backpropagate through the graph of one augmentation, so
-                        # only the last backward pass frees it
+                        # With shared scores, the losses of all discriminators share the graph of the augmentation.
+                        # Only the last backward pass may free this graph.
                         retain_graph = self.gan.share_scores and name != [*terms][-1]
                         self.backend.backward(name, objective, retain_graph=retain_graph)
                         share = share_of_loss(loss.detach(), num)
@@ -197,12 +201,12 @@ class TrainingStep:
         weights = self.penalty_weights()
         separate, shared = ({}, weights) if gan.share_scores else (weights, {})
         for name in {inputs[kind] for inputs in gan.discriminator_inputs.values() for kind in shared}:
-            if not batch[name].requires_grad:  # real images already require gradients if a network computes them
+            if not batch[name].requires_grad:  # a GAN can compute the real images with a network
                 batch = batch | {name: batch[name].detach().requires_grad_()}
         augmented = gan.augmentations.apply(batch, gan.progress)
-        # the penalties precede the scores, so that FSDP reduces gradients only after the penalties' gradients exist
+        # FSDP must reduce gradients only after the penalties' gradients exist, so separate penalties come first
         penalties = self._penalties(separate, partial(self._separate_penalty, augmented))
-        # with shared scores, the penalty differentiates the discriminators' graph twice
+        # a shared penalty differentiates the graph of the scores twice
         with uncompiled(*map(gan.get_submodule, gan.discriminator_names if shared else ())):
             outputs = gan.discriminator_losses(augmented["image"], augmented["fake"], augmented)
         penalties |= self._penalties(shared, partial(self._shared_penalty, outputs, batch))
