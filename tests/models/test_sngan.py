@@ -59,6 +59,23 @@ def test_one_power_iteration_in_each_update(tiny_gan, random_images, fit, monkey
     assert not made
 
 
+def test_a_generator_that_steps_first_iterates_as_often_with_any_number_of_microbatches(
+    tiny_gan, random_images, fit, monkeypatch
+):
+    module, made = tiny_gan("sngan", spectral_generator=True, n_critic=1, accumulate_gradients=3), []
+    monkeypatch.setattr(type(module), "generator_first", True)
+    layers = [layer for layer in module.generator.modules() if isinstance(layer, SpectralNorm)]
+    original = spectral._iterate
+
+    def iterate(pairs):
+        made.extend(norm for norm, _ in pairs)
+        return original(pairs)
+
+    monkeypatch.setattr(spectral, "_iterate", iterate)
+    fit(module, random_images(batch_size=2), max_steps=2)
+    assert [made.count(layer) for layer in layers] == [2 * 2] * len(layers), "once for the images, once for the step"
+
+
 def test_losses_are_the_hinge(tiny_gan):
     module = tiny_gan("sngan")
     module.discriminator.eval()
