@@ -81,8 +81,8 @@ def compare(ranks: Sequence[RankRecords]) -> list[Finding]:
 def with_names_of_rank_0(ranks: Sequence[RankRecords]) -> list[RankRecords]:
     """Returns the records, with optimizers renamed to the names that rank 0 uses.
 
-    A rank that calls a whole network, such as rank 0 for a summary, names the network differently from a rank that
-    calls only its parts. An optimizer whose name rank 0 does not know is therefore matched to an optimizer of rank 0
+    A rank that calls a whole network names it differently from a rank that calls only its parts. For example, rank 0
+    might call the whole network for a summary. An optimizer whose name rank 0 does not know is therefore matched to an optimizer of rank 0
     with equal parameter shapes. The parameters' names within their networks must differ: if these names are equal, the
     optimizers step different networks.
     """
@@ -257,7 +257,7 @@ def _why_they_differ(
         return (
             "gradients_not_averaged",
             name,
-            f"each rank steps with the gradients of its own backward: {_some(names, known)} differ at {where}",
+            f"each rank steps with the gradients of its own backward pass: {_some(names, known)} differ at {where}",
             "Call the wrapped network (DistributedDataParallel) where the loss is computed, or average the gradients.",
         )
     ratios = [

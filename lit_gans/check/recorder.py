@@ -585,7 +585,7 @@ def _variable(module: nn.Module) -> tuple[str, nn.Module] | None:
 
     Attributes of `self` count as variables. The outermost frame that has such a variable is used. In inner frames,
     names are often arguments, which refer to a different network in each call. If a list contains several networks of
-    the same class, the name is the position in the list, because a loop variable has the same name for all of them.
+    the same class, the name is the position in the list. The name of a loop variable would be equal for all of them.
     """
     for frame in reversed([*_frames()]):
         own = frame.f_locals.get("self")
