@@ -82,9 +82,9 @@ def with_names_of_rank_0(ranks: Sequence[RankRecords]) -> list[RankRecords]:
     """Returns the records, with optimizers renamed to the names that rank 0 uses.
 
     A rank that calls a whole network names it differently from a rank that calls only its parts. For example, rank 0
-    might call the whole network for a summary. An optimizer whose name rank 0 does not know is therefore matched to an optimizer of rank 0
-    with equal parameter shapes. The parameters' names within their networks must differ: if these names are equal, the
-    optimizers step different networks.
+    might call the whole network for a summary. An optimizer whose name rank 0 does not know is therefore matched to an
+    optimizer of rank 0 with equal parameter shapes. The parameters' names within their networks must differ: if these
+    names are equal, the optimizers step different networks.
     """
     named = [*ranks[:1]]
     own = {event.optimizer: event for event in ranks[0].events}
