@@ -1,4 +1,4 @@
-"""Clocks, counters, turns and reports that the benchmarks share."""
+"""Timers, counters, interleaving and reports that the benchmarks share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Returns what timings depend on besides the code: device, number of threads and versions."""
+    """Returns the properties of the machine on which timings depend: device, number of threads and versions."""
     return machine(device) | {"lightning": lightning.__version__}
 
 
@@ -87,7 +87,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> dict[str, float]:
-    """Returns the spread of the ratios within rounds, which are robust to changes in the speed of the machine."""
+    """Returns the spread of the ratios within each round, which do not depend on changes in the machine's speed."""
     return spread([one / other for one, other in zip(numerators, denominators, strict=True)])
 
 

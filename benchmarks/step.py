@@ -1,4 +1,4 @@
-"""`python -m benchmarks step`: cost of a training step, beside loops without Lightning."""
+"""`python -m benchmarks step`: cost of a training step, compared with loops without Lightning."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def step(
     log_every_n_steps: int = 10,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Times loops of a GAN's training step in turns, inside the loader of one real training with default callbacks.
+    """Times interleaved loops of a GAN's training step, inside the loader of one real training with default callbacks.
 
     `lit_gans` is the training of `lit-gans train` with its default callbacks, `metrics.csv` and no metrics. `tutorial`
-    is the usual tutorials' loop in torch's defaults, float32 and uncompiled; `bare` does the work of our own step and
-    of the average without Lightning; both have the same images, latents and initial weights. `mimicry` is
-    torch-mimicry's own step. Ratios and differences are taken within an iteration. Prints medians and
-    quartiles, and the number of operations in a step, without views.
+    is the usual loop of tutorials with torch's defaults, float32 and uncompiled. `bare` runs our step and the update of
+    the averaged generator without Lightning. Both loops have the same images, latents and initial weights as
+    `lit_gans`. `mimicry` is torch-mimicry's own step. Ratios and differences are computed within an iteration. Prints
+    medians and quartiles, and the number of operations in a step, without views.
 
     Args:
         gans: names of the GANs: `dcgan`, `sngan`, `wgan_gp`, `d2gan`.
@@ -68,13 +68,14 @@ def step(
         output: optional JSON file to write.
         steps: number of timed iterations; null uses the preset's number.
         warmup: number of warm-up iterations.
-        loops: loops beside ours: `tutorial`, `bare`.
-        tiny: whether networks are so small that computing vanishes, on one thread: what is left is the host's time.
-        mimicry: folder of the unpacked source package of torch-mimicry, whose SNGAN and WGAN-GP of 32x32 take turns.
+        loops: loops to compare with `lit_gans`: `tutorial`, `bare`.
+        tiny: whether to use a single thread and networks so small that almost only the host's time remains.
+        mimicry: folder of the unpacked source package of torch-mimicry, whose SNGAN and WGAN-GP for 32x32 are
+            interleaved, too.
         precision, compile: precision and compilation of `bare` and `lit_gans`.
         device: device to compute on; null uses CUDA if available, otherwise the CPU.
-        image_size, channels: of the images.
-        width: width of the networks in channels; null takes that of the paper.
+        image_size, channels: size and number of channels of the images.
+        width: width of the networks in channels; null uses the width in the paper.
         batch_size: number of images per discriminator step.
         log_every_n_steps: number of iterations between two rows of the log.
         seed: seed of weights, images and latents.
@@ -100,7 +101,7 @@ def step(
     found: dict[str, Any] = {}
     for gan in gans:
         found[gan] = _measure(gan, sizes, settings, where)
-        if found[gan]["steps"] < steps:  # a signal has stopped the training: what was measured until then is printed
+        if found[gan]["steps"] < steps:  # a signal stopped the training; the previous measurements are printed
             break
     result = {"benchmark": "step", "preset": preset, **settings, **sizes, **environment(where)}
     result |= {"matrix_product": rate, "gans": found}
@@ -117,7 +118,7 @@ def _built(
     names += [f"schedule@model.{name}_optimizer.schedule=constant" for name in ("generator", "discriminator")]
     values = {"data.image_size": sizes["image_size"], "data.channels": sizes["channels"], "seed": settings["seed"]}
     values |= {"trainer.accelerator": device.type, "trainer.devices": 1, "callbacks.ema.decay": _EMA_DECAY}
-    fewest = settings["warmup"] + settings["steps"]  # short runs log too
+    fewest = settings["warmup"] + settings["steps"]  # so that short runs log, too
     values |= {"trainer.log_every_n_steps": min(settings["log_every_n_steps"], fewest)}
     if gan == "wgan_gp":  # the work of the other loops; 256 is mimicry's width
         values |= {"model.generator_batch_multiple": 1, "model.dequantize": "false", "model.generator_width": 256}
@@ -152,7 +153,7 @@ def _measure(gan: str, sizes: dict[str, Any], settings: dict[str, Any], device: 
     flops, operations = {}, {}
     for name, loop in loops(torch.device("cpu")).items():
         flops[name] = count_flops(lambda loop=loop: loop.step(few)) / _FLOP_BATCH
-        operations[name] = count_operations(lambda loop=loop: loop.step(few))  # the optimizers have their state
+        operations[name] = count_operations(lambda loop=loop: loop.step(few))  # now the optimizers have a state
     generator = torch.Generator().manual_seed(settings["seed"])
     shape = (sizes["batch_size"] * shape[0], *shape[1:])
     batches = [torch.rand(shape, generator=generator).mul(2).sub(1).to(device) for _ in range(_NUM_BATCHES)]
@@ -165,7 +166,7 @@ def _measure(gan: str, sizes: dict[str, Any], settings: dict[str, Any], device: 
         race = Race(by_hand, module, batches, num)
         trainer.fit(module, race)
     bare = by_hand.get("bare")
-    rounds = min(map(len, race.seconds.values()))  # fewer than asked for where a signal has stopped the training
+    rounds = min(map(len, race.seconds.values()))  # fewer than requested if a signal stopped the training
     timed = slice(settings["warmup"], min(rounds, settings["warmup"] + settings["steps"]))
     if timed.start >= timed.stop:
         raise RefusedInput(f"{gan}: the training was stopped after {rounds} steps, before any was timed.")
@@ -197,7 +198,7 @@ def _measure(gan: str, sizes: dict[str, Any], settings: dict[str, Any], device: 
 def _beside_bare(
     seconds: Mapping[str, list[float]], processor: Mapping[str, list[float]], name: str
 ) -> dict[str, dict[str, float]]:
-    """Returns the ratio to the bare loop's time, by the clock and on a processor, and the difference in seconds."""
+    """Returns the ratio to the bare loop's time, in wall time and in processor time, and the difference in seconds."""
     pairs = zip(seconds[name], seconds["bare"], strict=True)
     return {
         "time_over_bare": ratios(seconds[name], seconds["bare"]),
@@ -207,21 +208,21 @@ def _beside_bare(
 
 
 class Race:
-    """The loader of the real training: before it yields a batch, the loops by hand take and time their step on it.
+    """Loader of the real training. Before it yields a batch, it runs and times a step of each manual loop on the batch.
 
     All time from the yield to the next request counts as `lit_gans`: fetching, step, callbacks, logging.
 
     Args:
-        loops: the loops by hand, by name.
+        loops: the manual loops, by name.
         module: the module in the `Trainer`.
         batches: images on the device, in [-1, 1].
         num: number of batches to yield.
 
     Attributes:
-        seconds, processor_seconds: of each step of each loop, by the clock and of this thread on a processor. The last
-            step of `lit_gans` is not timed: no request follows.
+        seconds, processor_seconds: wall time and processor time (of this thread) of each step of each loop. The last
+            step of `lit_gans` is not timed, because no request follows.
         memory: peak bytes that a step of each loop allocates; CUDA only.
-        first_losses: of each loop.
+        first_losses: losses of the first step of each loop.
     """
 
     def __init__(self, loops: Mapping[str, Loop], module: AdversarialModule, batches: list[Tensor], num: int) -> None:
@@ -264,7 +265,7 @@ class Race:
 
 
 def first_step(losses: Mapping[str, Mapping[str, float]], loops: Sequence[str], tolerance: float) -> dict[str, Any]:
-    """Returns the losses of the first step, and whether loops have those of `lit_gans`, up to a relative difference."""
+    """Returns the losses of the first step, and whether they equal the losses of `lit_gans` up to a tolerance."""
     ours = losses["lit_gans"]
     found = [abs(losses[name][key] / ours[key] - 1) for name in loops if name in losses for key in ours]
     difference = max(found, default=0.0)
@@ -272,7 +273,7 @@ def first_step(losses: Mapping[str, Mapping[str, float]], loops: Sequence[str], 
 
 
 def largest_weight_difference(bare: BareLoop, module: AdversarialModule) -> float:
-    """Returns the largest difference of the weights and buffers of `bare` and `lit_gans`, averages included."""
+    """Returns the largest difference between weights, buffers and averages of `bare` and `lit_gans`."""
     average = module.averaged_generator
     assert average is not None, "EMA has set it"
     networks = ((bare.module, bare.average), (module, average))
@@ -298,7 +299,7 @@ class _Operations(TorchDispatchMode):
 
 
 def count_flops(work: Callable[[], Any]) -> int:
-    """Runs `work` once; returns the operations of its convolutions and matrix products, those of penalties included."""
+    """Runs `work` once. Returns the operations of its convolutions and matrix products, including penalties."""
     with _Operations() as counter:
         work()
     return counter.total

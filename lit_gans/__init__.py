@@ -102,7 +102,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]  # also what has not been accessed yet, for completion
+    return [*globals(), *__all__]  # includes names that have not been imported yet, for tab completion
 
 
 def _instead(name: str) -> str:

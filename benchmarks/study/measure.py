@@ -1,4 +1,4 @@
-"""How the cells of the study are measured, on each of their ranks."""
+"""Measures the cells of the study. Every rank of a cell calls these functions."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from lit_gans.training.callback import GenerativeCallback, callbacks_of
 from lit_gans.training.optim import OptimizerConfig
 from lit_gans.training.schedules import ConstantSchedule
 
-_PROBE = 8  # images of the first steps on a CPU, the second of which predicts how long a large one would take
-_SIZES = (4096, 2**22)  # bytes of messages: latency dominates the first, bandwidth the second
+_PROBE = 8  # images in the first steps on a CPU; the second step predicts the duration of a large step
+_SIZES = (4096, 2**22)  # sizes of messages, in bytes; latency dominates the first, bandwidth dominates the second
 _ABSENT = ("samples", "watch", "early_stopping", "checkpoint", "progress_bar")  # callbacks of a curve
 
 
@@ -51,7 +51,7 @@ def measure(cell: Cell) -> dict[str, Any]:
     """Measures a cell and returns its numbers as JSON; every rank calls it, with the environment of torchrun.
 
     Raises:
-        Unavailable: the cell cannot be measured on this machine. A `RefusedInput` counts as one, too.
+        Unavailable: if the cell cannot be measured on this machine. A `RefusedInput` has the same meaning.
     """
     if cell.labels["device"] == "cuda" and not torch.cuda.is_available():
         raise Unavailable("torch finds no CUDA device.")
@@ -76,7 +76,7 @@ def built(cell: Cell, *overrides: str) -> tuple[Any, Trainer]:
 
 
 def _keep_learning_rates(module: Any) -> None:
-    """Leaves out decays until the last iteration, whose number no training here knows in advance."""
+    """Removes decays until the last iteration, because no training here knows this iteration in advance."""
     for name in ("generator_optimizer", "discriminator_optimizer"):
         optimizer = getattr(module, name)
         if optimizer.schedule.needs_total:
@@ -87,8 +87,8 @@ def timed(cell: Cell, strategy: Any = None, data: Any = None, callbacks: Sequenc
     """Trains and returns the timings of rank 0.
 
     Args:
-        cell: cell whose settings are `steps`, the most timed ones, after `warmup`; optionally `seconds` after which the
-            training ends, and `step_limit`.
+        cell: cell whose settings are `steps`, the maximum number of timed steps after `warmup`; optionally `seconds`
+            after which the training ends, and `step_limit`.
         strategy: a strategy that replaces the one of the overrides.
         data: data to train on; None for random images.
         callbacks: further callbacks of the trainer.
@@ -138,11 +138,11 @@ def _peak_memory(cell: Cell) -> int:
 
 
 class Clock(Callback):
-    """Times the steps after the warm-up, without waiting for the device in each, and ends the training in time.
+    """Times the steps after the warm-up without synchronizing in each step, and ends the training in time.
 
     Args:
         cell: see `timed`.
-        probes: whether the first two steps may have few images, to predict how long one of a large batch would take.
+        probes: whether the first two steps can have few images, to predict the duration of a step with a large batch.
     """
 
     def __init__(self, cell: Cell, probes: bool) -> None:
@@ -166,7 +166,7 @@ class Clock(Callback):
             self._look(trainer, elapsed, first)
 
     def _look(self, trainer: Trainer, elapsed: float, first: int) -> None:
-        """Ends the training if a step of the full batch takes too long, and plans its steps, the same on every rank."""
+        """Ends the training if a full-batch step takes too long. Plans the same number of steps on every rank."""
         probing = self._step <= self.probes
         step = elapsed * self.batch_size / _PROBE if probing else elapsed
         step = float(trainer.strategy.broadcast(step))
@@ -179,7 +179,7 @@ class Clock(Callback):
 
 
 class Images(LightningDataModule):
-    """The same random images in every step, and a few of them in the first ones."""
+    """Returns the same random images in every step, and only a few of these images in the first steps."""
 
     def __init__(self, module: Any, batch_size: int, probes: int) -> None:
         super().__init__()
@@ -216,10 +216,10 @@ class _Forever(IterableDataset):
 
 
 def curve(cell: Cell) -> dict[str, Any]:
-    """Trains until a number of real images and of seconds, and measures the generator on the way to each.
+    """Trains for a number of real images and for a number of seconds, and measures the generator during training.
 
     Returns:
-        `points`: iteration, real images, seconds of training and scores of each measurement; `frames` of a film;
+        `points`: iteration, real images, seconds of training and scores of each measurement; `frames` of a video;
         `memory`: peak of the training in bytes; `utilization`: means of the training.
     """
     samples = cell.labels["samples"]
@@ -270,7 +270,7 @@ class _Trace(GenerativeCallback):
         if all(not due or reached[key] < due[0] for key, due in self._due.items()):
             return
         self._due = {key: [value for value in due if value > reached[key]] for key, due in self._due.items()}
-        self.memory = self.memory or _peak_memory(self._cell)  # a large judge needs more
+        self.memory = self.memory or _peak_memory(self._cell)  # before the metrics, which need memory, too
         with paused(trainer):
             values = self.metrics.measure(trainer, module)
             if self._cell.settings.get("film"):
@@ -281,7 +281,7 @@ class _Trace(GenerativeCallback):
         trainer.should_stop = not any(self._due.values())
 
     def _average(self, trainer: Trainer, seconds: float) -> None:
-        share = (seconds - self._seconds) / seconds  # of the last iteration in all seconds until now
+        share = (seconds - self._seconds) / seconds  # fraction of the training time since the last call
         for name, value in trainer.callback_metrics.items():
             if name.startswith("utilization/"):
                 mean = self.utilization.get(name, 0.0)
@@ -358,7 +358,7 @@ def overlap(cell: Cell) -> dict[str, Any]:
 
 
 class SilentDDP(NetworkDDP):
-    """Data parallel training whose replicas exchange no gradients: what remains of a step is computation."""
+    """Data parallel training whose replicas exchange no gradients, so that a step contains only computation."""
 
     def setup_optimizers(self, trainer: Trainer) -> None:
         super().setup_optimizers(trainer)
@@ -366,14 +366,14 @@ class SilentDDP(NetworkDDP):
             replica.register_comm_hook(None, _exchange_nothing)
 
 
-def _exchange_nothing(state, bucket):  # torch refuses annotations that are strings, as here all are
+def _exchange_nothing(state, bucket):  # not annotated, because torch rejects string annotations
     future = torch.futures.Future()
     future.set_result(bucket.buffer())
     return future
 
 
 def link(cell: Cell) -> dict[str, Any]:
-    """Measures what the cost model needs: the network between processes, computation alone, and the real step."""
+    """Measures the inputs of the cost model: communication between processes, computation alone, and the real step."""
     module, _ = built(cell)
     on_cuda = cell.labels["device"] == "cuda"
     distributed.init_process_group("nccl" if on_cuda else "gloo")
@@ -400,7 +400,7 @@ def _all_reduce_seconds(num_bytes: int, device: torch.device) -> float:
         distributed.barrier()
         start = time.perf_counter()
         distributed.all_reduce(tensor)
-        float(tensor[0])  # waits for the device
+        float(tensor[0])  # synchronizes with the device
         times.append(time.perf_counter() - start)
     return statistics.median(times[1:])
 

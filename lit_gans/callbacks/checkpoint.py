@@ -56,7 +56,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
             at the end of the current iteration. null saves only every `every_n_train_steps` iterations.
         keep_last: number of most recent checkpoints to keep.
         keep_every_n_train_steps: number n; the checkpoint of every n-th generator iteration is kept permanently; null
-            keeps none.
+            keeps no permanent checkpoints.
         save_top_k: number of best checkpoints to keep.
 
     Raises:

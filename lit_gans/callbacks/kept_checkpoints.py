@@ -44,8 +44,8 @@ class BestCheckpoints:
         Args:
             step: the iteration.
             value: value of the iteration.
-            rank: function that returns a sort key, which is smaller for better values. Of two equal values, the earlier
-                one is better.
+            rank: function that returns a sort key, which is smaller for better values. If two values are equal, the
+                earlier iteration is better.
         """
         values = self.values | {step: value}
         ranked = sorted(values, key=lambda iteration: (rank(values[iteration]), iteration))
@@ -58,7 +58,7 @@ class RecentCheckpoints:
 
     Args:
         num: number of most recent checkpoints to keep.
-        every_n_steps: number n; None keeps no permanent checkpoints.
+        every_n_steps: number n of iterations between permanent checkpoints; None keeps no permanent checkpoints.
     """
 
     def __init__(self, num: int, every_n_steps: int | None) -> None:

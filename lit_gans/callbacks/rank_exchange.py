@@ -23,11 +23,11 @@ class RankExchange:
         self._exchanged_at = 0.0  # time of the last exchange, in seconds
 
     def start(self, trainer: Trainer, now: float) -> None:
-        """Makes the first iteration of a training exchange. `now` is the current time in seconds."""
+        """Schedules an exchange at the first iteration of a training. `now` is the current time in seconds."""
         self._next, self._interval, self._exchanged_at = trainer.global_step + 1, 1, now
 
     def make_due(self, trainer: Trainer) -> None:
-        """Makes the current iteration exchange. All ranks must call it."""
+        """Schedules an exchange at the current iteration. All ranks must call it."""
         self._next = trainer.global_step
 
     def agree(self, trainer: Trainer, now: float, signal: int | None, is_save_due: bool) -> tuple[int | None, bool]:

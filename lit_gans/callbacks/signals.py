@@ -27,7 +27,7 @@ class StopSignals:
 
     Lightning installs its own handlers after the `setup` hooks, and restores the previous handlers when the training
     ends. The handlers of this class are therefore installed twice, before and after Lightning's. If Lightning restores
-    one of them after the training, it passes the signal on to the original handler.
+    one of these handlers after the training, the handler passes the signal on to the original handler.
 
     Attributes:
         received: number of the received signal, or None.
@@ -66,7 +66,7 @@ class StopSignals:
             self._store = PrefixStore(f"lit_gans/signals/{name}", default_store().clone())
 
     def came(self) -> bool:
-        """Returns whether any rank has received a signal. The ranks may notice it at different times."""
+        """Returns whether any rank has received a signal. The ranks might notice the signal at different times."""
         if self._store is None:
             return self.received is not None
         if self.received is not None:

@@ -1,4 +1,4 @@
-"""Requeueing of SLURM jobs whose time is over."""
+"""Requeues SLURM jobs that reach their time limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def requeue_signal(trainer: Trainer) -> int | None:
-    """Returns the signal that SLURM sends before it ends a job that is to be requeued, or None without requeueing."""
+    """Returns the signal that SLURM sends before the time limit of a job, or None if the job is not requeued."""
     environment = cluster_environment(trainer)
     if not isinstance(environment, SLURMEnvironment) or not environment.auto_requeue:
         return None

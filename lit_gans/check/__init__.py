@@ -1,8 +1,8 @@
-"""Whether the processes of a training script train one model: `torchrun --nproc_per_node 2 -m lit_gans.check train.py`.
+"""Checks whether the ranks of a script train one model: `torchrun --nproc_per_node 2 -m lit_gans.check train.py`.
 
-Needs torch alone. The script runs unchanged, whatever loop it has. Each rank records its first optimizer steps
-(`recorder.py`) and publishes them in the store of the process group, which no rank waits for (`board.py`); rank 0
-compares the records of all ranks (`findings.py`).
+The check requires only torch. The script runs unchanged, whatever training loop it uses. Each rank records its first
+optimizer steps (`recorder.py`) and publishes the records in the store of the process group (`board.py`). No rank waits
+for another rank to publish. At the end, rank 0 compares the records of all ranks (`findings.py`).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ __all__ = ["RankConsistency", "check_ranks"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "RankConsistency":  # the only part that needs Lightning
+    if name == "RankConsistency":  # imported lazily, because only this class requires Lightning
         from lit_gans.check.callback import RankConsistency
 
         return RankConsistency

@@ -1,7 +1,7 @@
 """`torchrun --nproc_per_node 2 -m lit_gans.check [--steps 20] [-m] SCRIPT ARGUMENTS`: see `lit_gans.check`.
 
-The exit code is 1 if the ranks do not train one model. Ranks that step different optimizers wait for each other in the
-script; rank 0 then says so, and ends the run after `--patience` seconds in which no optimizer has stepped.
+The exit code is 1 if the ranks do not train one model. If the ranks step different optimizers, they wait for each other
+forever. Rank 0 then prints the difference, and kills the run once no optimizer has stepped for `--patience` seconds.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from lit_gans.check.session import check_ranks
 
 
 class _Watchdog(threading.Thread):
-    """Ends a run whose ranks step different optimizers, and thus wait for each other.
+    """Thread that kills a run whose ranks step different optimizers, because they would wait for each other forever.
 
     Args:
         name: name of the check.
-        patience: time without a step after which the run is ended, in seconds.
+        patience: time without an optimizer step after which the run is killed, in seconds.
     """
 
     def __init__(self, name: str, patience: float) -> None:
@@ -50,13 +50,13 @@ class _Watchdog(threading.Thread):
                     f"lit_gans.check: {differences[0]}\nlit_gans.check: the ranks wait for each other: ended.",
                     flush=True,
                 )
-                os.kill(os.getpid(), signal.SIGKILL)  # the main thread cannot end: it waits for the other ranks
+                os.kill(os.getpid(), signal.SIGKILL)  # the main thread cannot exit while it waits for other ranks
 
 
 def main(
     script: str, arguments: list[str], as_module: bool, steps: int, patience: float, against_one: int, replay: str
 ) -> int:
-    """Runs a script in a check, prints on rank 0 what was found, and returns the exit code: 1 for faults."""
+    """Runs a script in a check, prints the findings on rank 0, and returns the exit code, which is 1 for faults."""
     sys.argv = [script, *arguments]
     sys.path[0] = "" if as_module else str(Path(script).resolve().parent)
     check = check_ranks(steps, patience)
@@ -73,7 +73,7 @@ def main(
                 run()
     finally:
         watchdog.ended.set()
-        watchdog.join()  # a thread that still reads the store would abort the process at its end
+        watchdog.join()  # a thread that reads the store while the interpreter exits would abort the process
         if check.rank == 0 and not replay:
             if against_one and check.board is not None:
                 again = [*(["-m"] if as_module else []), script, *arguments]
@@ -91,10 +91,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         "lit_gans.check", description="Checks whether the ranks of a script train one model."
     )
-    parser.add_argument("--steps", type=int, default=20, help="steps of each optimizer that are watched")
-    parser.add_argument("--patience", type=float, default=60.0, help="seconds to wait for ranks that do not go on")
+    parser.add_argument("--steps", type=int, default=20, help="number of recorded steps per optimizer")
+    parser.add_argument("--patience", type=float, default=60.0, help="maximum time to wait for a rank, in seconds")
     parser.add_argument(
-        "--against-one", type=int, default=0, metavar="STEPS", help="compare with one process after so many steps"
+        "--against-one", type=int, default=0, metavar="STEPS", help="compare with one process after STEPS steps"
     )
     parser.add_argument("--replay", default="", help=argparse.SUPPRESS)
     parser.add_argument("-m", dest="as_module", action="store_true", help="SCRIPT is the name of a module")

@@ -1,4 +1,4 @@
-"""Where ranks publish their records: a store of torch.distributed, in which no rank waits for another one."""
+"""Board on which the ranks publish records: a store of torch.distributed, which does not synchronize the ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WAIT = timedelta(seconds=30)
 
 
 class Board:
-    """The records of all ranks.
+    """Publishes the records of this rank, and reads the records of all ranks.
 
     Args:
         store: store that all ranks share.
@@ -36,23 +36,23 @@ class Board:
         self.store.set(f"{self.rank}/{name}", record)  # type: ignore[arg-type]  # bytes are documented
 
     def read(self, rank: int, name: str) -> bytes | None:
-        """Returns a record of a rank, or None if it has not published it."""
+        """Returns a record of a rank, or None if the rank has not published it."""
         key = f"{rank}/{name}"
         return self.store.get(key) if self.store.check([key]) else None
 
     def wait(self, rank: int, name: str, seconds: float) -> bool:
-        """Waits for a record of a rank, and returns whether it came."""
+        """Waits for a record of a rank, and returns whether it was published in time."""
         try:
             self.store.wait([f"{rank}/{name}"], timedelta(seconds=seconds))
-        except Exception:  # torch has no error of its own for the end of this wait
+        except Exception:  # torch raises no specific exception for this timeout
             return False
         return True
 
 
 def board(name: str) -> Board | None:
-    """Returns the board of a check, by its name, or None on a single process, and before the ranks know each other.
+    """Returns the board of the check with a name. Returns None on a single process, and if no store exists yet.
 
-    The store is that of torchrun, or of the process group that the script has begun.
+    The board uses the store of torchrun if there is one, and otherwise the store of the default process group.
     """
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and world_size > 1:
@@ -65,7 +65,7 @@ def board(name: str) -> Board | None:
 
 
 def events_of(shared: Board, rank: int) -> Iterator[StepStart]:
-    """Yields the optimizers that a rank has stepped, in their order, as far as it has published them."""
+    """Yields the optimizer steps that a rank has published so far, in the order in which they started."""
     for number in count():
         text = shared.read(rank, f"event/{number}")
         if text is None:
@@ -80,7 +80,7 @@ def collected(
 
     Args:
         shared: the board.
-        steps: number of watched steps.
+        steps: number of recorded steps per optimizer.
         states: names of the states that this rank has published.
         calls: number of inputs of each network that this rank has published.
         patience: maximum time to wait for the end of each rank, in seconds.

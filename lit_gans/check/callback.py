@@ -8,20 +8,20 @@ from typing import Any, Literal
 from lit_gans.check.session import check_ranks
 from lit_gans.common.lightning import Callback, LightningModule, Trainer, rank_zero_warn
 
-_FITS = count()  # all callbacks of a process share the store of its process group
+_FITS = count()  # numbers the trainings, because all trainings of a process share one store
 
 
 class RankConsistency(Callback):
-    """Callback that checks whether the ranks train one model, see `check_ranks`.
+    """Checks whether the ranks train one model, see `check_ranks`.
 
         trainer = Trainer(devices=2, callbacks=[RankConsistency(on_fault="raise")])
 
-    Rank 0 prints the findings once each optimizer has made its watched steps, or at the end of a shorter training.
+    Rank 0 prints the findings after the last recorded step of each optimizer, or at the end of a shorter training.
 
     Args:
-        steps: number of steps of each optimizer that are watched.
-        on_fault: whether faults raise `RuntimeError` on all ranks, or give a warning.
-        patience: maximum time that rank 0 waits for each other rank, in seconds.
+        steps: number of recorded steps per optimizer.
+        on_fault: `raise` raises `RuntimeError` on all ranks if there are faults; `warn` only emits a warning.
+        patience: maximum time that rank 0 waits for each of the other ranks, in seconds.
     """
 
     def __init__(self, steps: int = 20, on_fault: Literal["raise", "warn"] = "warn", patience: float = 60.0) -> None:

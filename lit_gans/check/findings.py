@@ -1,4 +1,4 @@
-"""Compares the records of all ranks: functions of plain numbers, each of which names what it measures."""
+"""Compares the records of all ranks, and returns the differences as findings. It needs no tensors."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from statistics import median
 
 from lit_gans.check.records import Call, End, State, Step, StepStart, Weight
 
-SAME = 1e-6  # relative difference of projections that are equal but for the order of a sum
+SAME = 1e-6  # relative tolerance for projections that differ only by the order of summation
 _SCALER = "Average the gradients over the ranks before scaler.unscale_ and scaler.step look for an overflow."
-_SHARED = 0.05  # share of rows that ranks have in common; padding of a last batch stays below
+_SHARED = 0.05  # tolerated fraction of rows that ranks share; a padded last batch causes less
 
 
 @dataclass
 class RankRecords:
-    """What a rank has published.
+    """All records that a rank has published.
 
     Attributes:
         steps: recorded steps of each optimizer.
         calls: recorded inputs of each network.
-        events: optimizers in the order in which they stepped while they were watched.
-        state: its networks after the last steps at which all ranks have published them.
-        end: the end of its script; None if it has not ended.
+        events: recorded optimizer steps in the order in which they started.
+        state: latest state of the networks that all ranks have published.
+        end: the end of the script on this rank; None if the script is still running.
     """
 
     steps: dict[str, list[Step]] = field(default_factory=dict)
@@ -35,14 +35,14 @@ class RankRecords:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that ranks do otherwise than a single process would.
+    """A difference between the ranks, or between the ranks and a single process.
 
     Attributes:
-        kind: name of the kind, for programs.
+        kind: machine-readable name of the kind.
         where: optimizer, network or buffer.
-        what: what was measured.
-        remedy: what to change; empty for a note.
-        line: file and line of the script, where there is one.
+        what: description of the measurement.
+        remedy: change of the script that removes the fault; empty for a note.
+        line: file and line of the script; empty if no line is known.
     """
 
     kind: str
@@ -53,7 +53,7 @@ class Finding:
 
     @property
     def is_fault(self) -> bool:
-        """Whether the ranks train another model than a single process would; otherwise, the finding is a note."""
+        """Whether the ranks train a different model than a single process would. Otherwise, the finding is a note."""
         return bool(self.remedy)
 
     def __str__(self) -> str:
@@ -64,7 +64,10 @@ class Finding:
 
 
 def compare(ranks: Sequence[RankRecords]) -> list[Finding]:
-    """Returns what the records of all ranks show, faults first; the first step at which each is seen."""
+    """Returns the findings in the records of all ranks, faults first.
+
+    For each optimizer, network or buffer, a kind of finding is returned only once, for the first step that shows it.
+    """
     found: dict[tuple[str, str], Finding] = {}
     ranks = with_names_of_rank_0(ranks)
     counts = [*in_order(ranks), *_of_counts(ranks)]
@@ -76,11 +79,12 @@ def compare(ranks: Sequence[RankRecords]) -> list[Finding]:
 
 
 def with_names_of_rank_0(ranks: Sequence[RankRecords]) -> list[RankRecords]:
-    """Returns the records with the names that rank 0 has for the optimizers.
+    """Returns the records, with optimizers renamed to the names that rank 0 uses.
 
-    A rank that calls a network as a whole, such as rank 0 for a summary, names it otherwise than a rank that calls its
-    parts. An optimizer without a counterpart of the same name is thus that of parameters of the same shapes, if they
-    also have other names in their networks. With equal names in the networks, the networks are different ones.
+    A rank that calls a whole network names it differently from a rank that calls only its parts. For example, rank 0
+    might call the whole network for a summary. An optimizer whose name rank 0 does not know is therefore matched to an
+    optimizer of rank 0 with equal parameter shapes. The parameters' names within their networks must differ: if these
+    names are equal, the optimizers step different networks.
     """
     named = [*ranks[:1]]
     own = {event.optimizer: event for event in ranks[0].events}
@@ -101,7 +105,7 @@ def with_names_of_rank_0(ranks: Sequence[RankRecords]) -> list[RankRecords]:
 
 
 def _differ(values: Sequence[float], scale: float = 0.0) -> bool:
-    if not all(map(math.isfinite, values)):  # an overflow that all ranks have is none of their differences
+    if not all(map(math.isfinite, values)):  # an overflow on all ranks is not a difference between the ranks
         return len({*map(str, values)}) > 1
     return max(values) - min(values) > SAME * max(scale, *map(abs, values))
 
@@ -131,7 +135,7 @@ def _of_steps(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
                     line,
                 )
             of_loss = [*_factors(name, where, line, steps)]
-            # weights that have parted because of their gradients have other gradients at each later step
+            # once different gradients have made the weights differ, all later gradients differ, too
             of_gradients = [*_gradients(name, where, line, compared)] if is_averaged else []
             gradients = [*of_gradients, *_overflows(name, where, line, steps)]
             yield from (*of_loss, *gradients)
@@ -170,7 +174,7 @@ def _gradients(name: str, where: str, line: str, compared: Sequence[Sequence[Wei
             "gradient_on_some_ranks",
             name,
             f"{_some(missing, compared)} have a gradient on some ranks only, at {where}",
-            "Decide from what is the same on all ranks which networks a loss reaches.",
+            "Choose the networks that a loss reaches from values that are equal on all ranks.",
             line,
         )
     known = [weights for weights in compared if all(weight.gradient is not None for weight in weights)]
@@ -187,21 +191,25 @@ def _gradients(name: str, where: str, line: str, compared: Sequence[Sequence[Wei
         return
     factor, world_size = median(factors), len(compared[0])
     for expected, kind, what in (
-        (world_size, "gradients_summed", "the sum of those of the ranks instead of their mean"),
-        (1 / world_size, "gradients_averaged_twice", "divided by the number of ranks once more than their mean"),
+        (world_size, "gradients_summed", "the sum of the ranks' gradients instead of their mean"),
+        (
+            1 / world_size,
+            "gradients_averaged_twice",
+            "the mean of the ranks' gradients, divided by the world size again",
+        ),
     ):
         if abs(factor / expected - 1) < 1e-3:
             yield Finding(
                 kind,
                 name,
                 f"gradients are {what}, at {where}",
-                "Average them over the ranks exactly once.",
+                "Average the gradients over the ranks exactly once.",
                 line,
             )
 
 
 def _factors(name: str, where: str, line: str, steps: Sequence[Step]) -> Iterator[Finding]:
-    """What multiplies the loss before its gradients are averaged."""
+    """Yields findings for factors of the loss that differ between the ranks before gradients are averaged."""
     if len({len(step.factors) for step in steps}) > 1:
         return
     for factors in zip(*(step.factors for step in steps), strict=True):
@@ -238,7 +246,7 @@ def _mean_local(weights: Sequence[Weight]) -> float | None:
 def _why_they_differ(
     name: str, where: str, known: Sequence[Sequence[Weight]], differing: Sequence[Sequence[Weight]]
 ) -> tuple[str, str, str, str]:
-    """Returns kind, place, measurement and remedy of gradients that differ between the ranks."""
+    """Returns the kind, optimizer, description and remedy for gradients that differ between the ranks."""
     names = [weights[0].name for weights in differing]
     own = [
         weight.local is not None and not _differ([weight.local, weight.gradient or 0.0], 1e-6 * weight.norm)
@@ -249,7 +257,7 @@ def _why_they_differ(
         return (
             "gradients_not_averaged",
             name,
-            f"each rank steps with the gradients of its own backward: {_some(names, known)} differ at {where}",
+            f"each rank steps with the gradients of its own backward pass: {_some(names, known)} differ at {where}",
             "Call the wrapped network (DistributedDataParallel) where the loss is computed, or average the gradients.",
         )
     ratios = [
@@ -262,14 +270,14 @@ def _why_they_differ(
         return (
             "factor_of_each_rank",
             name,
-            f"the gradients of the ranks are equal but for factors of {shown}, at {where}",
-            "Compute what scales them, such as the norm for clipping or an adaptive weight, from averaged values.",
+            f"the gradients of the ranks differ only by the factors {shown}, at {where}",
+            "Compute factors of gradients, such as the norm for clipping or an adaptive weight, from averaged values.",
         )
     return (
         "gradients_differ",
         name,
         f"{_some(names, known)} have gradients that differ between the ranks, at {where}",
-        "Average the gradients of all parameters over the ranks, after everything that adds to them.",
+        "Average the gradients of all parameters over the ranks, after the last backward pass that adds to them.",
     )
 
 
@@ -283,7 +291,7 @@ def _stale(name: str, where: str, line: str, steps: Sequence[Step]) -> Iterator[
         yield Finding(
             "stale_gradients",
             name,
-            f"gradients still have parts from before an earlier step, at {where}: first of {mixed[0]}",
+            f"at {where}, gradients have contributions from before a previous step, first of {mixed[0]}",
             "Call zero_grad() of this optimizer before its backward pass, or freeze its network while others train.",
             line,
         )
@@ -294,7 +302,7 @@ def _accumulation(name: str, step: Step) -> Iterator[Finding]:
         yield Finding(
             "synchronizes_each_microbatch",
             name,
-            f"{len(step.synchronized)} backward passes make one step, and each of them averages gradients",
+            f"one step accumulates {len(step.synchronized)} backward passes, and each backward pass averages gradients",
         )
 
 
@@ -302,7 +310,10 @@ def _accumulation(name: str, step: Step) -> Iterator[Finding]:
 
 
 def in_order(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
-    """Whether all ranks step the same optimizers in the same order; a rank that is late has fewer events."""
+    """Yields a finding for the first step at which the ranks step different optimizers.
+
+    A slow rank has fewer events than the other ranks, so only the events that all ranks have published are compared.
+    """
     for number, events in enumerate(zip(*(rank.events for rank in ranks), strict=False), 1):
         names = [event.optimizer for event in events]
         if len(set(names)) > 1:
@@ -311,8 +322,8 @@ def in_order(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
             yield Finding(
                 "order_of_steps",
                 "all optimizers",
-                f"at step {number} of all optimizers together, the ranks step different ones: {who}",
-                "Decide from what is the same on all ranks which network is trained.",
+                f"at step {number}, counted over all optimizers, the ranks step different optimizers: {who}",
+                "Choose the network to train from values that are equal on all ranks.",
                 lines[0] if lines else "",
             )
             return
@@ -325,7 +336,7 @@ def _of_counts(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
             yield Finding(
                 "rank_has_not_ended",
                 f"rank {number}",
-                "it has not ended the script while rank 0 has",
+                "it is still running the script, which rank 0 has finished",
                 "Let all ranks run the same number of iterations.",
             )
         elif end.error:
@@ -339,7 +350,7 @@ def _of_counts(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
             steps = [step for rank in ranks for step in rank.steps.get(name, [])]
             scaled, line = any(step.scaled for step in steps), next((step.line for step in steps), "")
             what = f"the ranks have stepped it {', '.join(map(str, counts))} times"
-            remedy = "Decide from what is the same on all ranks whether to step."
+            remedy = "Decide whether to step from values that are equal on all ranks."
             yield (
                 Finding(
                     "skipped_on_some_ranks", name, f"{what}: their gradient scalers skip different steps", _SCALER, line
@@ -349,7 +360,7 @@ def _of_counts(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
             )
 
 
-# ---- inputs, random numbers, and what is left at the end
+# ---- inputs, random numbers, and the final state
 
 
 def _of_inputs(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
@@ -372,8 +383,8 @@ def _equal_inputs(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
             yield Finding(
                 "same_inputs",
                 name,
-                f"all ranks have given it the same inputs in {fewest} forward passes",
-                "Give each rank its own share of the data (DistributedSampler) and its own random numbers.",
+                f"its inputs are equal on all ranks in {fewest} forward passes",
+                "Shard the data over the ranks (DistributedSampler), and seed random inputs differently on each rank.",
             )
             continue
         everything = [frozenset().union(*sets) for sets in own]
@@ -383,8 +394,8 @@ def _equal_inputs(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
             yield Finding(
                 "shared_inputs",
                 name,
-                f"{share:.0%} of its inputs on a rank are also those of another rank",
-                "Give each rank images that no other rank has in this epoch (DistributedSampler).",
+                f"{share:.0%} of its inputs on a rank are also inputs on another rank",
+                "Shard each epoch over the ranks, so that no two ranks load the same image (DistributedSampler).",
             )
 
 
@@ -397,14 +408,12 @@ def _shared_by_two(everything: Sequence[frozenset[str]]) -> frozenset[str]:
 
 
 def _of_draws(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
-    """Whether all ranks draw the same random numbers in every step."""
+    """Yields a finding if all ranks draw the same random numbers in every step."""
     rows = [[step.random_state for steps in rank.steps.values() for step in steps] for rank in ranks]
     if len(rows[0]) < 2 or len(set(rows[0])) < len(rows[0]) or any(other != rows[0] for other in rows[1:]):
         return
     draws = ranks[0].state.draws
-    remedy = (
-        f"{draws[0]} has dropout: seed each rank with its own number after the networks are built." if draws else ""
-    )
+    remedy = f"{draws[0]} has dropout: seed each rank differently after the networks are built." if draws else ""
     what = "all ranks draw the same random numbers in each step"
     yield Finding("same_random_numbers", "torch's generator", what, remedy)
 
@@ -420,43 +429,45 @@ def _of_states(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
         yield Finding(
             "local_statistics",
             running[0].rpartition(" of ")[2],
-            f"each rank has running statistics of its own ({len(running)} buffers, first {running[0]})",
+            f"the running statistics differ between the ranks ({len(running)} buffers, first {running[0]})",
         )
     if whole:
         yield Finding(
             "counters_differ",
             whole[0].rpartition(" of ")[2],
-            f"{len(whole)} buffers of whole numbers differ between the ranks, first {whole[0]}: no fault where they"
-            " only count",
+            f"{len(whole)} buffers of whole numbers differ between the ranks, first {whole[0]}; they are"
+            " harmless if they are only counters",
         )
     if others:
         yield Finding(
             "buffers_differ",
             others[0].rpartition(" of ")[2],
             f"{len(others)} buffers differ between the ranks, first {others[0]}",
-            "Compute them from values that are averaged over the ranks, or broadcast them.",
+            "Compute these buffers from values that are averaged over the ranks, or broadcast them.",
         )
     for name in _unequal_averages(states):
         what = "its weights, which no optimizer steps, differ between the ranks"
         if _is_right_on_rank_0(name, states):
-            what += ", since it was copied before they had the weights of rank 0: use that of rank 0 alone"
+            what += ", because it was copied before the weights of rank 0 were broadcast: use only the copy on rank 0"
             yield Finding("averages_differ", name, what)
             continue
         yield Finding(
             "averages_differ",
             name,
             what,
-            "Average weights that are equal on all ranks, from copies that began equal.",
+            "Start from a copy that is equal on all ranks, and average weights that are equal on all ranks.",
         )
     for name in sorted({name for state in states for name in state.never}):
-        yield Finding("never_a_gradient", name, "it requires a gradient, its optimizer steps it, and it has had none")
+        yield Finding(
+            "never_a_gradient", name, "it requires a gradient and its optimizer steps it, but it never had one"
+        )
 
 
 def _unequal_averages(states: Sequence[State]) -> list[str]:
     """Returns the networks that no optimizer steps and whose weights differ between the ranks.
 
-    A rank that calls one of them alone, such as rank 0 for samples, knows it by another name. Networks without a
-    counterpart of the same name are thus compared together, if each rank has as many.
+    If only one rank calls such a network, such as rank 0 for samples, this rank names it differently. Networks whose
+    name does not exist on all ranks are therefore compared as a set, if their number is equal on all ranks.
     """
     common = [name for name in states[0].averages if all(name in state.averages for state in states)]
     unequal = [name for name in common if len({state.averages[name] for state in states}) > 1]
@@ -469,7 +480,7 @@ def _unequal_averages(states: Sequence[State]) -> list[str]:
 
 
 def _is_right_on_rank_0(name: str, states: Sequence[State]) -> bool:
-    """Returns whether an average began as a copy of the weights on rank 0, and on no rank where it differs."""
+    """Returns whether an average was a copy of the initial weights on rank 0, but not on the ranks that differ."""
     right = states[0].averages[name]
     differing = [state for state in states if state.averages.get(name) != right]
     return name in states[0].copies and all(name in state.averages and name not in state.copies for state in differing)

@@ -1,8 +1,9 @@
-"""Trains the first steps of a script once more on one process with the batches of all ranks, and compares the weights.
+"""Repeats the first steps of a script on one process with the batches of all ranks, and compares the weights.
 
-The ranks save the batches of their DataLoaders and their random numbers. The second run receives the batches of all
-ranks one after the other, and random numbers likewise where those of the ranks differ. What cannot be joined, such as a
-number that each rank draws for its whole batch, ends the comparison with its name.
+Each rank saves the batches of its DataLoaders and its random numbers. The second run receives the batches of all ranks,
+concatenated in the order of the ranks. Random numbers that differ between the ranks are concatenated in the same way.
+Some values cannot be concatenated, such as a number that each rank draws for its whole batch. They end the comparison,
+and the report names them.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from lit_gans.check.recorder import Recorder, is_sharded, line_of_script
 from lit_gans.common._compat.torch import NUMBER_OF_TENSOR, TorchDispatchMode, tree_map
 
 _LIGHTNING = ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "lightning_fabric")
-FAR = 0.01  # difference, relative to how far the training has moved the weights, that is no rounding
+FAR = 0.01  # largest difference that is due to rounding, relative to the change of the weights
 
 
 @dataclass
 class RandomDraw:
-    """Random numbers: the operator, where the script draws them, and their values."""
+    """Random numbers: the operator that draws them, the line of the script, and the values."""
 
     operator: str
     line: str
@@ -47,16 +48,16 @@ class RandomDraw:
 
 @dataclass
 class RunRecord:
-    """What a process has received and trained.
+    """Batches and random numbers that a process received, and the weights that it trained.
 
     Attributes:
-        draws: random numbers in their order.
-        batches: batches of each DataLoader, in the order in which their iterations begin.
+        draws: random numbers in the order in which they were drawn.
+        batches: batches of each iterator over a DataLoader, in the order in which the iterators were created.
         rows: number of rows of each input of a network, by the name of its record.
         weights: weights of each optimizer after the compared steps, by the name of the parameter.
-        moved: norm of the difference from the weights before the first step.
-        lightning: packages whose Trainer or Fabric the script may use.
-        error: why the process could not be compared.
+        moved: norm of the change of each weight since before the first step.
+        lightning: imported packages that contain a Trainer or Fabric.
+        error: reason why the process cannot be compared; empty if it can.
     """
 
     draws: list[RandomDraw] = field(default_factory=list)
@@ -69,7 +70,7 @@ class RunRecord:
 
 
 class NotJoined(Exception):
-    """Something of a script that has no meaning for one process with the batches of all ranks."""
+    """Raised if one process with the batches of all ranks cannot be compared with the ranks."""
 
 
 class _Finished(SystemExit):
@@ -77,13 +78,13 @@ class _Finished(SystemExit):
 
 
 def folder_of_run() -> Path:
-    """Returns the folder in which the ranks of a node save what they have received."""
+    """Returns the folder in which the ranks of a node save their `RunRecord`s."""
     run = f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}_{os.environ.get('MASTER_PORT', '')}"
     return Path(tempfile.gettempdir(), f"lit_gans_check_{os.getuid()}_{run}")
 
 
 class RecordingMode(TorchDispatchMode):
-    """Context of a run on a rank, which saves its batches, its random numbers, and its weights after some steps.
+    """Context manager that records the batches, the random numbers and the trained weights of a rank.
 
     Args:
         steps: number of steps of each optimizer after which the weights are compared.
@@ -94,9 +95,9 @@ class RecordingMode(TorchDispatchMode):
         super().__init__()
         self.steps, self.recorder = steps, recorder
         self.run = RunRecord()
-        self.ended = False  # whether each optimizer has made its compared steps
-        self._loads = False  # whether a DataLoader loads a batch, with random numbers of its own
-        self._before: dict[int, list[Tensor]] = {}  # by the identity of the optimizer
+        self.ended = False  # whether each optimizer has run its compared steps
+        self._loads = False  # whether a DataLoader is loading a batch, whose random numbers are not recorded
+        self._before: dict[int, list[Tensor]] = {}  # weights before the first step, by the id of the optimizer
         self._numbers: dict[str, int] = {}
         self._stack = ExitStack()
 
@@ -121,7 +122,7 @@ class RecordingMode(TorchDispatchMode):
     # ---- batches
 
     def iterator(self, iterate: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """Returns the batches of a DataLoader, and saves them."""
+        """Returns an iterator over the batches of a DataLoader, which also records them."""
         return _Batches(self._saved(iterate))
 
     def _saved(self, iterate: Callable[[], Iterator[Any]]) -> Iterator[Any]:
@@ -146,13 +147,13 @@ class RecordingMode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is NUMBER_OF_TENSOR and not isinstance(args[0], Tensor):
-            return args[0]  # a number of the script, which torch hands to modes without its tensor
+            return args[0]  # a Python number, which torch passes to dispatch modes without wrapping it in a tensor
         if self.ended or self._loads or torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **kwargs)
         return self.draw(func, args, kwargs)
 
     def draw(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Draws random numbers, and saves them."""
+        """Draws random numbers, and records them."""
         values = func(*args, **kwargs)
         saved = _copied(values) if isinstance(values, Tensor) else torch.empty(0)
         self.run.draws.append(RandomDraw(func.overloadpacket.__name__, line_of_script(), saved))
@@ -162,7 +163,7 @@ class RecordingMode(TorchDispatchMode):
 
     @torch.no_grad()
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if not self.ended and id(optimizer) not in self._before:  # a closure has not yet called the networks
+        if not self.ended and id(optimizer) not in self._before:  # by id: no closure has called the networks yet
             self._before[id(optimizer)] = [_copied(parameter) for parameter in _unsharded(optimizer)]
 
     @torch.no_grad()
@@ -187,7 +188,7 @@ class RecordingMode(TorchDispatchMode):
             self.end()
 
     def save(self, file: Path, error: BaseException | None) -> None:
-        """Saves what this process has received and trained."""
+        """Saves the `RunRecord` of this process."""
         self.run.lightning = [name for name in _LIGHTNING if name in sys.modules]
         if not self.ended:
             self.run.error = f"the script has ended before step {self.steps} of each optimizer"
@@ -197,16 +198,16 @@ class RecordingMode(TorchDispatchMode):
         torch.save(self.run, file)
 
     def end(self) -> None:
-        """Is called after the last compared step."""
+        """Called after the last compared step."""
 
 
 class ReplayMode(RecordingMode):
-    """Context of the second run, which receives the batches and the random numbers of all ranks.
+    """Context manager for the second run, which passes the batches and the random numbers of all ranks to the script.
 
     Args:
         steps: number of compared steps of each optimizer.
         recorder: returns the recorder of the check.
-        ranks: what the ranks have received.
+        ranks: records of all ranks.
     """
 
     def __init__(self, steps: int, recorder: Callable[[], Recorder | None], ranks: Sequence[RunRecord]) -> None:
@@ -214,7 +215,7 @@ class ReplayMode(RecordingMode):
         self.ranks = ranks
 
     def iterator(self, iterate: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """Returns the batches of all ranks, one after the other."""
+        """Returns an iterator over batches, each of which concatenates one batch of every rank."""
         return _Batches(self._joined())
 
     def _joined(self) -> Iterator[Any]:
@@ -225,7 +226,7 @@ class ReplayMode(RecordingMode):
             yield tree_map(_concatenated, *batches)
 
     def draw(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Returns the random numbers of all ranks: the same ones where they are equal, else one after the other."""
+        """Returns the random numbers of the ranks if they are equal on all ranks, and otherwise concatenates them."""
         number, operator, line = len(self.run.draws), func.overloadpacket.__name__, line_of_script()
         draws = [rank.draws[number] for rank in self.ranks if number < len(rank.draws)]
         values = func(*args, **kwargs)
@@ -234,7 +235,7 @@ class ReplayMode(RecordingMode):
             there = draws[0].line if draws else "the end"
             raise NotJoined(f"one process draws random numbers at {line}, where the ranks draw them at {there}")
         if not isinstance(values, Tensor):
-            raise NotJoined(f"the random numbers of {operator} at {line} cannot be given")
+            raise NotJoined(f"the random numbers of {operator} at {line} cannot be replaced")
         drawn, is_weight = [draw.values for draw in draws], bool(args) and isinstance(args[0], nn.Parameter)
         equal = is_weight or all(torch.equal(each, drawn[0]) for each in drawn)
         given = drawn[0] if equal and drawn[0].shape == values.shape else None
@@ -242,7 +243,7 @@ class ReplayMode(RecordingMode):
             given = torch.cat(drawn)
         in_place = operator.endswith("_")
         if given is None or given.shape[1:] != values.shape[1:] or (in_place and given.shape != values.shape):
-            if equal:  # such as data of a size that depends on the number of ranks
+            if equal:  # for example data whose size depends on the number of ranks
                 return values
             shapes = ", ".join(str(tuple(each.shape)) for each in drawn)
             raise NotJoined(
@@ -256,7 +257,7 @@ class ReplayMode(RecordingMode):
 
 
 class _Batches(Iterator[Any]):
-    """An iterator whose attributes are those that loops read of a DataLoader's iterator."""
+    """Iterator over batches, with the attributes that training loops read from a DataLoader's iterator."""
 
     def __init__(self, batches: Iterator[Any]) -> None:
         self._batches = batches
@@ -293,14 +294,14 @@ def _norm(tensor: Tensor) -> float:
 
 
 def record_script(script: Callable[[], object], steps: int, recorder: Callable[[], Recorder | None]) -> None:
-    """Runs a script on a rank, and saves what it has received and trained."""
+    """Runs a script on a rank, and saves its `RunRecord`."""
     _save(script, RecordingMode(steps, recorder), folder_of_run() / f"{os.environ.get('RANK', '0')}.pt")
 
 
 def replay_script(
     script: Callable[[], object], folder: Path, steps: int, recorder: Callable[[], Recorder | None]
 ) -> None:
-    """Runs a script on one process with what the ranks have received."""
+    """Runs a script on one process with the recorded batches and random numbers of the ranks."""
     files = sorted(folder.glob("*.pt"), key=lambda file: int(file.stem))
     ranks = [torch.load(file, weights_only=False) for file in files]
     with use_one_device(ranks[0].lightning):
@@ -322,10 +323,10 @@ def _save(script: Callable[[], object], mode: RecordingMode, file: Path) -> None
 def second_run(
     folder: Path, world_size: int, steps: int, arguments: Sequence[str]
 ) -> tuple[list[RunRecord], RunRecord]:
-    """Returns what the ranks have received, and a run of the script on one process that receives it, too."""
+    """Runs the script on one process. Returns the records of the ranks, and the record of this run."""
     ranks = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world_size)]
     for file in folder.glob("*.pt"):
-        if file.stem not in {*map(str, range(world_size))}:  # of an earlier run that was killed
+        if file.stem not in {*map(str, range(world_size))}:  # left behind by a previous run that was killed
             file.unlink()
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")}
     with socket.socket() as probe:
@@ -342,7 +343,7 @@ def second_run(
 
 
 def use_one_device(packages: Sequence[str]) -> ExitStack:
-    """Returns a context in which Lightning's Trainer and Fabric use one device, whatever the script says."""
+    """Returns a context manager that makes Lightning's Trainer and Fabric use one device."""
     stack = ExitStack()
     for package in packages:
         for name in ("Trainer", "Fabric"):
@@ -363,10 +364,10 @@ def _on_one_device(begin: Callable[..., None]) -> Callable[..., None]:
 def against_one_process(
     world_size: int, steps: int, arguments: Sequence[str], has_local_statistics: bool
 ) -> list[Finding]:
-    """Runs the script once more on one process, and returns how far the weights of each optimizer are off.
+    """Repeats the script on one process, and returns a finding with the weight difference of each optimizer.
 
     Args:
-        world_size: number of ranks, which have saved what they have received.
+        world_size: number of ranks, which have saved their records.
         steps: number of compared steps of each optimizer.
         arguments: the script and its arguments.
         has_local_statistics: whether batch norms use the statistics of each rank.
@@ -380,7 +381,7 @@ def against_one_process(
     findings = []
     for name, off in found.items():
         what = f"{off:.1e} of the distance that {steps} steps have moved a parameter, at most"
-        remedy = "Compute what depends on the whole batch from values of all ranks."
+        remedy = "Compute values that depend on the whole batch from the batches of all ranks."
         if off <= FAR or has_local_statistics:
             remedy = ""
         kind = "as_on_one_process" if off <= FAR else "differs_from_one_process"
@@ -390,10 +391,10 @@ def against_one_process(
 
 
 def differences(ranks: Sequence[RunRecord], joined: RunRecord) -> dict[str, float]:
-    """Returns for each optimizer the largest difference of a parameter, relative to how far training has moved it.
+    """Returns the largest difference of a parameter for each optimizer, relative to the parameter's change in training.
 
     Raises:
-        NotJoined: the second run has received something else than the ranks.
+        NotJoined: if the second run received other data than the ranks.
     """
     for run in (*ranks, joined):
         if run.error:
@@ -403,7 +404,7 @@ def differences(ranks: Sequence[RunRecord], joined: RunRecord) -> dict[str, floa
         if rows != sum(together):
             raise NotJoined(
                 f"{name} has received {rows} rows on one process, and {' + '.join(map(str, together))} on the ranks:"
-                " its batches are not those of a DataLoader"
+                " its batches do not come from a DataLoader"
             )
     found = {}
     for name, weights in ranks[0].weights.items():

@@ -1,10 +1,10 @@
-"""Records what this rank does at its first optimizer steps, with hooks of torch that change no value.
+"""Records the first optimizer steps of this rank with torch's hooks. The hooks change no values.
 
-Hooks exist only while an optimizer is watched:
+Except for the hooks of optimizer steps, the hooks exist only while an optimizer is recorded:
 
     before each forward pass of a module    names of networks and parameters, digests of their inputs
     each call of torch.autograd.backward    numbers that multiply the loss
-    each gradient of a parameter            what this rank's backward passes add to the gradient
+    each gradient of a parameter            contributions of this rank's backward passes
     before and after each optimizer step    gradients, weights, and the line of the script
 """
 
@@ -32,19 +32,19 @@ from torch.utils.hooks import RemovableHandle
 from lit_gans.check.records import Call, Factor, State, Step, StepStart, Weight
 from lit_gans.common._compat.torch import NormBase, loss_factors, tree_leaves
 
-_CALLS = 40  # recorded forward passes of each network
-_ROWS = 128  # recorded rows of an input
+_CALLS = 40  # maximum number of recorded forward passes per network
+_ROWS = 128  # maximum number of recorded rows of an input
 _FEWEST = 4  # minimum size of a row: smaller rows, such as labels, are often equal on two ranks by chance
-_OUTPUTS = 100_000  # recorded rows of outputs
+_OUTPUTS = 100_000  # maximum number of recorded rows of outputs
 _LIBRARIES = tuple(
     {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")} | {str(Path(__file__).parents[1])}
 )
-_LONGEST = 1000  # longest list in which a network is searched for
+_LONGEST = 1000  # maximum length of a list in which a network is searched for
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
 class _Gradient:
-    """What backward passes have added to the gradient of a parameter since it was last cleared."""
+    """Sum of the contributions of backward passes to a parameter's gradient since the gradient was last cleared."""
 
     def __init__(self) -> None:
         self.local = 0.0
@@ -52,7 +52,7 @@ class _Gradient:
 
 
 class _Recomputed(BaseException):
-    """A saved number would have to be computed again, by a forward pass of a network."""
+    """Raised if reading a factor of the loss would recompute a checkpointed forward pass."""
 
 
 class Recorder:
@@ -61,34 +61,34 @@ class Recorder:
     Args:
         steps: number of steps of each optimizer that are recorded.
         publish: receives each record, with its name.
-        event: receives each optimizer, before each of its watched steps.
+        event: called before each recorded step, with the optimizer that steps.
     """
 
     def __init__(
         self, steps: int, publish: Callable[[str, Step | Call | State], None], event: Callable[[StepStart], None]
     ) -> None:
         self.steps, self.publish, self.event = steps, publish, event
-        self.numbers: dict[str, int] = {}  # steps of each optimizer
+        self.numbers: dict[str, int] = {}  # number of steps of each optimizer so far
         self.states: list[str] = []  # names of the published states
-        self.error = ""  # the error that has ended the recording
-        self._roots: dict[str, weakref.ref[nn.Module]] = {}  # outermost modules, by the name of their network
-        self._names: dict[int, tuple[str, str]] = {}  # network of a module and path in it, by identity
+        self.error = ""  # error that ended the recording; empty if there was none
+        self._roots: dict[str, weakref.ref[nn.Module]] = {}  # outermost modules, by the name of the network
+        self._names: dict[int, tuple[str, str]] = {}  # network of a module and path within it, by id
         self._parameters: dict[int, tuple[weakref.ref[Tensor], str]] = {}
         self._gradients: dict[int, _Gradient] = {}
         self._with_gradient: set[int] = set()  # parameters that have had a gradient at a step
         self._optimizers: dict[int, tuple[weakref.ref[Optimizer], str]] = {}
-        self.calls: Counter[str] = Counter()  # recorded inputs of each network
-        self.rows: Counter[str] = Counter()  # number of rows of the inputs of each network
+        self.calls: Counter[str] = Counter()  # number of recorded inputs of each network
+        self.rows: Counter[str] = Counter()  # total number of rows in the inputs of each network
         self._outputs: set[str] = set()  # digests of the rows of all outputs
         self._copies = weakref.WeakSet[nn.Module]()  # averages that were equal to a network before its first step
         self._depth = 0
         self._backward, self._in_backward, self._reads_factors = 0, False, False
         self._touched: dict[int, set[int]] = {}  # parameters that each backward pass has reached
         self._synchronizes: dict[str, bool] = {}  # whether the wrapper of a network synchronizes the next backward pass
-        self._synchronized: dict[int, bool] = {}  # the same of each backward pass
+        self._synchronized: dict[int, bool] = {}  # whether each backward pass was synchronized
         self._factors: dict[int, list[Factor]] = {}  # numbers that multiply the loss of each backward pass
         self._autograd_backward: Callable[..., None] | None = None  # torch's function, while it is replaced
-        self._stepped_at: dict[str, list[int]] = {}  # number of the backward pass before which each step was
+        self._stepped_at: dict[str, list[int]] = {}  # number of backward passes before each step
         self._pending: dict[int, Step] = {}
         self._handles: list[RemovableHandle] = []
         self._of_parameters: dict[int, RemovableHandle] = {}
@@ -112,7 +112,7 @@ class Recorder:
             torch.autograd.backward = self._watched(self._autograd_backward)
 
     def _rest(self) -> None:
-        """Removes all hooks but those of the optimizers, which count steps and notice new optimizers."""
+        """Removes all hooks except the hooks of optimizers, which count steps and detect new optimizers."""
         for handle in (*self._handles, *self._of_parameters.values()):
             handle.remove()
         self._handles, self._of_parameters = [], {}
@@ -120,7 +120,7 @@ class Recorder:
             torch.autograd.backward, self._autograd_backward = self._autograd_backward, None
 
     def _harmless(self, hook: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns a hook whose errors end the recording instead of the script."""
+        """Wraps a hook, so that its errors end the recording instead of the script."""
 
         def harmless(*given: Any) -> Any:
             if self.error:
@@ -174,8 +174,9 @@ class Recorder:
                 self._outputs.update(_digests(tensor))
 
     def _named(self, module: nn.Module) -> tuple[str, str]:
-        """Returns the name of the network that a module is or belongs to, a variable of the script and its class, and
-        the path of the module in it.
+        """Returns the name of the network that contains a module, and the path of the module within this network.
+
+        The name consists of a variable of the script and the network's class. The module can be the network itself.
         """
         known = self._names.get(id(module))
         if known is not None and self._roots[known[0]]() is not None:
@@ -207,7 +208,7 @@ class Recorder:
         key, reference = id(parameter), weakref.ref(parameter)
 
         def contributed(gradient: Tensor) -> None:
-            if not self._in_backward:  # torch.autograd.grad, which adds nothing to the gradient
+            if not self._in_backward:  # called by torch.autograd.grad, which does not accumulate gradients
                 return
             current = reference()
             record = self._gradients.get(key)
@@ -226,11 +227,11 @@ class Recorder:
     # ---- backward passes
 
     def _watched(self, backward: Callable[..., None]) -> Callable[..., None]:
-        """Returns `torch.autograd.backward`, which `Tensor.backward` calls, with a record of its loss."""
+        """Wraps `torch.autograd.backward`, which `Tensor.backward` calls, to record the factors of the loss."""
 
         @wraps(backward)
         def watched(tensors: Any, *args: Any, **kwargs: Any) -> None:
-            if self._in_backward:  # checkpointing runs a backward pass within one
+            if self._in_backward:  # activation checkpointing runs a nested backward pass
                 return backward(tensors, *args, **kwargs)
             self._harmless(self._read_factors)(tensors)
             self._in_backward = True
@@ -247,7 +248,7 @@ class Recorder:
         self._reads_factors, depth = True, self._depth
         try:
             self._factors[self._backward] = [Factor(*each) for loss in losses for each in loss_factors(loss)]
-        except _Recomputed:  # the loss is computed in a checkpointed function
+        except _Recomputed:  # a checkpointed function computes the loss, so its factors stay unknown
             pass
         finally:
             self._reads_factors, self._depth = False, depth
@@ -255,7 +256,7 @@ class Recorder:
     # ---- optimizer steps
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        """Records the gradients of a step; where a closure computes them, after the closure has returned."""
+        """Records the gradients of a step. If a closure computes them, records them after the closure returns."""
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if not callable(closure):
             self._record(optimizer)
@@ -268,7 +269,7 @@ class Recorder:
         def watched_closure() -> Any:
             nonlocal is_recorded
             loss = closure()
-            if not is_recorded:  # some optimizers, such as LBFGS, call their closure several times in a step
+            if not is_recorded:  # optimizers such as LBFGS call the closure several times per step
                 is_recorded = True
                 record(optimizer)
             return loss
@@ -282,7 +283,7 @@ class Recorder:
         return reference is None or reference() is not optimizer or self.numbers[name] < self.steps
 
     def _record(self, optimizer: Optimizer) -> None:
-        """Records what an optimizer is about to step with."""
+        """Records the weights and gradients before an optimizer step."""
         name = self.name_of(optimizer)
         self.numbers[name] += 1
         if self.numbers[name] > self.steps:
@@ -298,7 +299,7 @@ class Recorder:
         passes = sorted({number for weight in weights for number in weight.backwards})
         synchronized = [self._synchronized[number] for number in passes if number in self._synchronized]
         factors = [factor for number in passes for factor in self._factors.get(number, [])]
-        found_inf = getattr(optimizer, "found_inf", None)  # of a gradient scaler, for a fused optimizer
+        found_inf = getattr(optimizer, "found_inf", None)  # set by a gradient scaler on a fused optimizer
         self._pending[id(optimizer)] = Step(
             name,
             self.numbers[name],
@@ -328,8 +329,10 @@ class Recorder:
         return weight
 
     def _is_mixed(self, backwards: list[int], own: set[int], optimizer: str) -> bool:
-        """Returns whether a gradient has parts from before and from after a step of its own optimizer, or of another
-        one whose parameters the earlier backward pass has reached.
+        """Returns whether a gradient accumulates backward passes from before and from after an optimizer step.
+
+        Steps of the parameter's own optimizer count. A step of another optimizer counts only if the earlier backward
+        pass also reached parameters of this other optimizer.
         """
         for other, steps in self._stepped_at.items():
             for step in steps:
@@ -349,7 +352,7 @@ class Recorder:
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         name = self.name_of(optimizer)
-        if self._handles:  # a script of days must not fill the memory after the watched steps
+        if self._handles:  # the list stops growing after the recorded steps, because a script may run for days
             self._stepped_at.setdefault(name, []).append(self._backward)
         step = self._pending.pop(id(optimizer), None)
         if step is None:
@@ -361,14 +364,14 @@ class Recorder:
         step.random_state = _random_state()
         self.publish(f"step/{name}/{step.number}", step)
         total, rests = sum(self.numbers.values()), all(number >= self.steps for number in self.numbers.values())
-        if rests or total & (total - 1) == 0:  # a power of two: networks may not live until the end of the script
+        if rests or total & (total - 1) == 0:  # powers of two, because networks might be freed early
             self.states.append(f"state/{total}")
             self.publish(self.states[-1], self._state())
         if rests:
             self._rest()
 
     def name_of_parameter(self, parameter: Tensor) -> str:
-        """Returns the name of a parameter, and of its network; empty if its network was not called."""
+        """Returns the name of a parameter and its network, or an empty string if its network was not called."""
         reference, name = self._parameters.get(id(parameter), (None, ""))
         return name if reference is not None and reference() is parameter else ""
 
@@ -413,7 +416,7 @@ class Recorder:
                     if isinstance(layer, NormBase):
                         state.running.append(full)
             for path, parameter in network.named_parameters():
-                followed = id(parameter) in self._of_parameters  # it has required a gradient
+                followed = id(parameter) in self._of_parameters  # the parameter has required a gradient
                 if is_sharded(parameter) or not followed:
                     continue
                 if id(parameter) in stepped and id(parameter) not in {*self._gradients, *self._with_gradient}:
@@ -425,14 +428,14 @@ class Recorder:
         return state
 
     def _find_copies(self, stepped: set[int]) -> None:
-        """Finds the averages that are equal to a network which is about to be stepped."""
+        """Finds the averages that are equal to a network before its first step."""
         trained = [(type(each), _digest_of(map(_digest, each.parameters()))) for each in self._trained(stepped)]
         for _, network in self._averages(stepped):
             if (type(network), _digest_of(map(_digest, network.parameters()))) in trained:
                 self._copies.add(network)
 
     def _trained(self, stepped: set[int]) -> list[nn.Module]:
-        """Returns the networks, and their children, that have stepped parameters."""
+        """Returns the networks and their child modules that contain stepped parameters."""
         known = [unwrapped(module) for module in (ref() for ref in self._roots.values()) if module is not None]
         known += [
             child for each in known for child in each.children() if not type(child).__module__.startswith("torch.")
@@ -440,13 +443,13 @@ class Recorder:
         return [each for each in known if any(id(parameter) in stepped for parameter in each.parameters())]
 
     def _averages(self, stepped: set[int]) -> Iterator[tuple[str, nn.Module]]:
-        """Yields networks that no optimizer steps, and whose class is that of a stepped network or of its child."""
+        """Yields networks that no optimizer steps and that have the class of a stepped network or of its child."""
         kinds, numbers = {type(network) for network in self._trained(stepped)}, Counter[str]()
         found: list[nn.Module] = []
         for network in gc.get_objects():
             try:
                 is_network = type(network) in kinds
-            except Exception:  # an object that may not be looked at
+            except Exception:  # some objects raise an error when they are inspected
                 continue
             if is_network and not any(id(parameter) in stepped for parameter in network.parameters()):
                 found.append(network)
@@ -464,14 +467,14 @@ class Recorder:
 
 
 def _part(network: str, stepped: Sequence[str], known: Sequence[str]) -> str:
-    """Returns the name of a network, after those of its children whose parameters are stepped, if others are not."""
+    """Returns the name of a network. If only some parameters are stepped, prepends the names of their children."""
     stepped, every = ([each for each in names if each.endswith(f" of {network}")] for names in (stepped, known))
     children = dict.fromkeys(each.partition(".")[0] for each in stepped)
     return network if len(stepped) == len(every) else f"{', '.join(children)} of {network}"
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """Returns the network in wrappers such as DistributedDataParallel."""
+    """Removes wrappers such as DistributedDataParallel, and returns the inner network."""
     while type(module).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule") or (
         type(module).__module__.startswith(("deepspeed", "lightning.fabric.wrappers")) and hasattr(module, "module")
     ):
@@ -483,7 +486,7 @@ def unwrapped(module: nn.Module) -> nn.Module:
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Returns whether a rank holds a part of a tensor, or the tensor is gathered in a flat one."""
+    """Returns whether this rank holds only a shard of a tensor, or the tensor is part of a flat parameter."""
     placements = getattr(tensor, "placements", None)
     if placements is not None:
         return not all(placement.is_replicate() for placement in placements)
@@ -491,14 +494,14 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 def _dense(tensor: Tensor) -> Tensor:
-    """Returns the values of a tensor, which is sparse or a replicated DTensor in some scripts, without a graph."""
+    """Returns the detached values of a tensor, which can be sparse or a replicated DTensor, as a dense tensor."""
     values = tensor.detach()
     values = values.to_local() if hasattr(values, "to_local") else values
     return values if values.layout == torch.strided else values.to_dense()
 
 
 def _projection(tensor: Tensor) -> float:
-    """Returns a linear function of a tensor, the same for tensors of the same size."""
+    """Projects a tensor onto a fixed direction, which depends only on the number of elements."""
     values = _dense(tensor).double().flatten()
     direction = torch.arange(1, values.numel() + 1, device=values.device, dtype=torch.double).mul_(0.7).cos_()
     return float(values @ direction)
@@ -509,7 +512,7 @@ def _any(gradient: Tensor) -> bool:
 
 
 def _digest(tensor: Tensor) -> str:
-    # a copy, since NumPy takes memory that FSDP could no longer free
+    # copies the values, because a NumPy view would keep FSDP from freeing the memory
     values = _dense(tensor).cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
     return hashlib.blake2b(values.view(torch.uint8).numpy().data if values.numel() else b"", digest_size=8).hexdigest()
 
@@ -519,7 +522,7 @@ def _digest_of(texts: Iterable[str]) -> str:
 
 
 def _is_whole(tensor: Tensor) -> bool:
-    """Returns whether all values are whole numbers."""
+    """Returns whether all values of a tensor are integers."""
     if not tensor.is_floating_point():
         return not tensor.is_complex()
     values = _dense(tensor)
@@ -552,7 +555,7 @@ def _random_state() -> str:
 
 
 def _frames() -> Iterator[FrameType]:
-    """Yields the frames of the script, from the innermost on."""
+    """Yields the stack frames of the script, innermost first."""
     frame = inspect.currentframe()
     while frame is not None:
         path = frame.f_code.co_filename
@@ -562,13 +565,13 @@ def _frames() -> Iterator[FrameType]:
 
 
 def line_of_script() -> str:
-    """Returns file and line of the innermost frame of the script."""
+    """Returns the file and line of the innermost frame of the script."""
     frame = next(_frames(), None)
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _called_by_scaler() -> bool:
-    """Returns whether a gradient scaler of torch calls this step."""
+    """Returns whether a gradient scaler of torch called the current step."""
     frame = inspect.currentframe()
     while frame is not None:
         if frame.f_globals.get("__name__") == torch.amp.GradScaler.__module__:
@@ -578,11 +581,11 @@ def _called_by_scaler() -> bool:
 
 
 def _variable(module: nn.Module) -> tuple[str, nn.Module] | None:
-    """Returns the name of the variable, or of the attribute of `self`, that is a module or contains it, and its value.
+    """Returns the name and value of the script's variable that is a module or contains it.
 
-    The outermost frame of the script decides, because the names in inner frames are often arguments, which are
-    different networks in turn. A position in a list is a name if the list has several networks of the same class, whose
-    loop variable would be one name for all of them.
+    Attributes of `self` count as variables. The outermost frame that has such a variable is used. In inner frames,
+    names are often arguments, which refer to a different network in each call. If a list contains several networks of
+    the same class, the name is the position in the list. The name of a loop variable would be equal for all of them.
     """
     for frame in reversed([*_frames()]):
         own = frame.f_locals.get("self")
@@ -603,9 +606,9 @@ def _variable(module: nn.Module) -> tuple[str, nn.Module] | None:
 
 
 def _contains(value: Any, module: nn.Module) -> bool:
-    """Returns whether a value is a network with a module in it: a network whose methods are called.
+    """Returns whether a value is a network that contains a module. The script might call only methods of this network.
 
-    A module of Lightning is none: it contains the networks.
+    A LightningModule does not count as a network, because it contains all networks.
     """
     if not isinstance(value, nn.Module) or hasattr(unwrapped(value), "training_step"):
         return False
@@ -613,7 +616,7 @@ def _contains(value: Any, module: nn.Module) -> bool:
 
 
 def _position(name: str, networks: Any, module: nn.Module) -> str | None:
-    """Returns the name of a module in a list or a dict of networks, if others in it have the same class."""
+    """Returns the position of a module in a list or dict as a name, if several networks in it have the same class."""
     if not isinstance(networks, list | tuple | dict | nn.ModuleList | nn.ModuleDict) or len(networks) > _LONGEST:
         return None
     items = [*(networks.items() if isinstance(networks, Mapping | nn.ModuleDict) else enumerate(networks))]

@@ -1,4 +1,4 @@
-"""What a rank records: plain numbers, which travel as JSON."""
+"""Records of a rank. They contain plain numbers and strings, so that they can be published as JSON."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 @dataclass
 class Weight:
-    """One parameter at a step of its optimizer. Values are projections onto a fixed direction, in float64.
+    """Record of one parameter at an optimizer step. Its values are projections onto a fixed direction, in float64.
 
     Attributes:
         name: network and name of the parameter.
         before, after: projection of the weights before and after the step.
-        gradient: projection of the gradient that the optimizer uses; None without a gradient.
-        norm: norm of that gradient.
-        local: projection of the sum of what this rank's backward passes have added to the gradient.
-        backwards: numbers of those backward passes, counted from the start of the script.
-        mixed: whether the gradient has parts from before and from after a step of another optimizer.
-        skipped: why the values have no equal meaning on all ranks, such as shards; empty if they have.
+        gradient: projection of the gradient that the optimizer uses; None if the parameter has no gradient.
+        norm: norm of the gradient that the optimizer uses.
+        local: projection of the sum of the contributions of this rank's backward passes.
+        backwards: numbers of these backward passes, counted from the start of the script.
+        mixed: whether the gradient has contributions from before and from after an earlier optimizer step.
+        skipped: reason why the values cannot be compared between ranks, such as sharding; empty if they can.
     """
 
     name: str
@@ -35,11 +35,11 @@ class Weight:
 
 @dataclass
 class Factor:
-    """A number that multiplies or divides a loss, or a part of it.
+    """A number that multiplies or divides a loss or one of its terms.
 
     Attributes:
         value: the number.
-        divides: whether the loss is divided by it.
+        divides: whether the loss is divided by the number.
     """
 
     value: float
@@ -48,7 +48,7 @@ class Factor:
 
 @dataclass
 class Step:
-    """One step of an optimizer.
+    """Record of one optimizer step.
 
     Attributes:
         optimizer: class of the optimizer, and the networks that it steps.
@@ -56,10 +56,10 @@ class Step:
         line: file and line of the script that called the step.
         weights: the parameters of the optimizer.
         random_state: digest of the state of the default random generators after the step.
-        synchronized: of each backward pass since the last step, whether the wrapper of the network synchronized it.
-        factors: numbers in the losses of these backward passes.
-        scaled: whether a gradient scaler has called the step.
-        overflows: whether the scaler has told a fused optimizer to skip the step.
+        synchronized: whether the wrapper of the network synchronized each backward pass since the last step.
+        factors: factors of the losses of these backward passes.
+        scaled: whether a gradient scaler called the step.
+        overflows: whether the scaler made a fused optimizer skip the step.
     """
 
     optimizer: str
@@ -75,12 +75,12 @@ class Step:
 
 @dataclass
 class StepStart:
-    """The start of a watched optimizer step.
+    """The start of a recorded optimizer step.
 
     Attributes:
         optimizer: name of the optimizer on this rank.
-        shapes: digest of its class and of the shapes of its parameters.
-        paths: digest of the names that its parameters have in their networks.
+        shapes: digest of the optimizer's class and of the shapes of its parameters.
+        paths: digest of the names of the parameters within their networks.
     """
 
     optimizer: str
@@ -94,7 +94,7 @@ class Call:
 
     Attributes:
         network: name of the network.
-        rows: digest of each row of the first tensor that is no output of another network.
+        rows: digest of each row of the first tensor, except rows that are outputs of a network.
     """
 
     network: str
@@ -107,11 +107,11 @@ class State:
 
     Attributes:
         buffers: digest of each buffer of the networks, by name.
-        running: names of the buffers that are running statistics of a norm.
-        whole: names of the buffers that have whole numbers alone, such as counts and indices.
+        running: names of the buffers that are running statistics of a normalization layer.
+        whole: names of the buffers that contain only integers, such as counts and indices.
         averages: digest of the parameters of each network that no optimizer steps.
         copies: names of the averages that were equal to a stepped network before its first step.
-        never: names of the parameters that require a gradient and have had none.
+        never: names of the parameters that require a gradient but never had one.
         draws: names of the networks with dropout.
     """
 
@@ -130,7 +130,7 @@ class End:
 
     Attributes:
         steps: number of steps of each optimizer.
-        error: the exception that ended the script; empty without one.
+        error: exception that ended the script; empty if there was none.
     """
 
     steps: dict[str, int]

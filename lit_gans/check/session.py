@@ -1,4 +1,4 @@
-"""One check: records while the script runs, and compares the ranks at its end."""
+"""A single check, which records optimizer steps while the script runs and compares the ranks at the end."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from lit_gans.check.records import End, StepStart, dumped
 
 
 class check_ranks:  # noqa: N801 - used as a function
-    """Context that checks whether the ranks train one model. At its end, `findings` has what rank 0 has found.
+    """Context manager that checks whether the ranks train one model. On exit, rank 0 stores the result in `findings`.
 
         with check_ranks() as check:
             train()
         assert not check.faults
 
-    No random number, gradient or weight changes, and no rank waits for another one while the context lasts. At its end,
-    rank 0 waits for the others.
+    The check changes no random numbers, gradients or weights, and does not synchronize the ranks inside of the context.
+    On exit, rank 0 waits for the other ranks.
 
     Args:
-        steps: number of steps of each optimizer that are watched.
-        patience: maximum time that rank 0 waits at the end for each other rank, in seconds.
-        name: name of the check, another one for each check of a run.
+        steps: number of recorded steps per optimizer.
+        patience: maximum time that rank 0 waits on exit for each of the other ranks, in seconds.
+        name: name of the check. It must be unique among the checks of a run.
 
     Attributes:
-        findings: what rank 0 has found, faults first; empty on other ranks, and on a single process.
-        recorder: records this rank; None before the context begins.
-        watched: number of steps of each optimizer on this rank, by its name.
+        findings: findings of rank 0, faults first; empty on other ranks and on a single process.
+        recorder: recorder of this rank; None before the context is entered.
+        watched: number of steps of each optimizer on this rank, by the name of the optimizer.
     """
 
     def __init__(self, steps: int = 20, patience: float = 60.0, name: str = "check") -> None:
@@ -36,7 +36,7 @@ class check_ranks:  # noqa: N801 - used as a function
         self.findings: list[Finding] = []
         self.watched: dict[str, int] = {}
         self.board: Board | None = None
-        self._unpublished: list[tuple[str, bytes]] = []  # records from before the ranks knew each other
+        self._unpublished: list[tuple[str, bytes]] = []  # records from before the board existed
         self.recorder: Recorder | None = None
         self._num_events = 0
 
@@ -60,7 +60,7 @@ class check_ranks:  # noqa: N801 - used as a function
         return 0 if self.board is None else self.board.rank
 
     def has_watched(self, num_optimizers: int) -> bool:
-        """Returns whether so many optimizers have stepped, and each of them as often as it is watched."""
+        """Returns whether `num_optimizers` optimizers or more have stepped, each of them at least `steps` times."""
         numbers = {} if self.recorder is None else self.recorder.numbers
         return len(numbers) >= num_optimizers and all(number >= self.steps for number in numbers.values())
 
@@ -68,7 +68,7 @@ class check_ranks:  # noqa: N801 - used as a function
         """Ends the check; rank 0 waits for the other ranks and compares their records.
 
         Args:
-            error: the error that has ended the training, if any.
+            error: error that ended the training, or None.
         """
         recorder = self.recorder
         assert recorder is not None, "the context has begun"
@@ -83,7 +83,7 @@ class check_ranks:  # noqa: N801 - used as a function
             self._publish("verdict", str(len(self.faults)).encode())
 
     def num_faults_on_rank_0(self) -> int:
-        """Returns the number of faults, on each rank. Other ranks wait for rank 0."""
+        """Returns the number of faults on rank 0. All ranks can call it; the other ranks wait for rank 0."""
         if self.board is None or self.board.rank == 0:
             return len(self.faults)
         waits = self.patience * self.board.world_size
@@ -102,9 +102,9 @@ class check_ranks:  # noqa: N801 - used as a function
             self._unpublished = []
 
     def report(self) -> str:
-        """Returns a line for each finding, and a line that sums them up."""
+        """Returns one line per finding, followed by a summary line."""
         if self.board is None:
-            return "lit_gans.check: there is one process: start several, as torchrun does."
+            return "lit_gans.check: there is only one process: start several processes with torchrun."
         num_faults = len(self.faults)
         is_partial = any(finding.kind == "skipped" for finding in self.findings)
         right = "show no fault in what could be compared" if is_partial else "train one model"
@@ -115,6 +115,6 @@ class check_ranks:  # noqa: N801 - used as a function
             f"{self.board.world_size} ranks {verdict}: {num_faults} faults, {len(self.findings) - num_faults} notes."
             f" Watched: {watched}."
             if watched
-            else "no optimizer has stepped, so that nothing was compared.",
+            else "no optimizer has stepped, so nothing was compared.",
         ]
         return "\n".join(f"lit_gans.check: {line}" for line in lines)

@@ -25,9 +25,9 @@ INDEX = f"{WEIGHTS}.index.json"
 DOWN, UP = "DownEncoderBlock2D", "UpDecoderBlock2D"
 _FIRST_STAGE = "first_stage_model."  # prefix of the autoencoder's tensors in a checkpoint of a diffusion model
 _TRAINING = ("loss.", "model_ema.")  # prefixes of an autoencoder's checkpoint that are not part of the autoencoder
-_LDM_GROUPS = 32  # groups of every group norm in latent diffusion's code, which is in no file
+_LDM_GROUPS = 32  # groups of every group norm in latent diffusion's code; checkpoints do not store this number
 
-# entries of config.json, and the values of those that a config.json does not contain
+# supported entries of config.json, with the default values of missing entries
 _DEFAULTS: dict[str, Any] = {
     "in_channels": 3,
     "out_channels": 3,
@@ -74,20 +74,20 @@ def is_published(path: str | Path) -> bool:
         return True
     try:
         config = json.loads((Path(path) / CONFIG).read_bytes())
-    except (OSError, ValueError, RecursionError):  # the last if JSON is nested too deeply
+    except (OSError, ValueError, RecursionError):  # `RecursionError` is raised if JSON is nested too deeply
         return False
     return isinstance(config, dict) and "_class_name" in config
 
 
 def read_published(path: str | Path) -> Published:
-    """Reads an autoencoder on the CPU.
+    """Loads an autoencoder to the CPU.
 
     Args:
         path: folder of `diffusers.AutoencoderKL`, or a file of latent diffusion's code, .safetensors or .ckpt. The file
             contains an autoencoder, or a diffusion model including its autoencoder (`first_stage_model`).
 
     Raises:
-        RefusedInput: the path does not exist, a file is missing or damaged, or it is not such an autoencoder.
+        RefusedInput: if the path does not exist, a file is missing or damaged, or the file is not such an autoencoder.
     """
     path = Path(path)
     if path.is_dir():
@@ -209,7 +209,7 @@ def _read_folder(folder: Path) -> dict[str, Tensor]:
 
 
 def _read_safetensors(path: Path, wanted: Callable[[list[str]], list[str]] = lambda names: names) -> dict[str, Tensor]:
-    """Reads the tensors of a file that `wanted` selects from the list of their names."""
+    """Reads tensors from a file. `wanted` selects their names from the list of all names."""
     from safetensors import safe_open  # imported here, because only exported folders require safetensors
 
     with refusing(f"{path} cannot be read as safetensors; copy or download it again"), safe_open(path, "pt") as file:
@@ -220,7 +220,7 @@ def _read_safetensors(path: Path, wanted: Callable[[list[str]], list[str]] = lam
 
 
 def _read_file(path: Path) -> dict[str, Tensor]:
-    """Reads the autoencoder's tensors of a checkpoint, without the prefix of a diffusion model."""
+    """Reads the tensors of the autoencoder from a checkpoint, and removes the prefix of a diffusion model."""
     if path.suffix == ".safetensors":
         tensors = _read_safetensors(path, _of_autoencoder)
     else:

@@ -1,1 +1,1 @@
-"""Commands of `lit-gans`, one file each in the folder `commands`, and what they share."""
+"""Commands of `lit-gans`, with one file per command in the folder `commands`, and their shared code."""

@@ -1,4 +1,4 @@
-"""Commands of `lit-gans`. Every file of the folder `commands` is a command with the name of the file.
+"""Commands of `lit-gans`. Every file in the folder `commands` defines a command of the same name.
 
 The docstring of `NAME.py` begins with "`lit-gans NAME ...`: summary." and ends with examples. It is read without
 importing the file. The command is implemented by `main`, which takes the command-line arguments, or by the function

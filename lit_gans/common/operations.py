@@ -1,4 +1,4 @@
-"""Counts the operations of a training step. On a GPU, the host needs about the same time to launch each of them."""
+"""Counts the operations of a training step. On a GPU, the host needs about the same time to launch each operation."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def _as_mapping(name: str, text: Any) -> dict[str, Any]:
 
 
 def _import_classes(plain: Any) -> None:
-    """Imports the modules of all classes that a description of a user contains.
+    """Imports the modules of all classes that a user's description of a value contains.
 
     `from_plain` imports nothing, because it also reads the descriptions in checkpoints.
     """

@@ -31,7 +31,7 @@ def save_diffusers(
         dtype: data type of the weights.
 
     Raises:
-        RefusedInput: diffusers cannot represent the network, averaged weights are requested but do not exist, or a
+        RefusedInput: if diffusers cannot represent the network, averaged weights are requested but do not exist, or a
             weight is too large for float16.
     """
     if not isinstance(module, AutoencoderKL):

@@ -74,9 +74,10 @@ class AutoencoderKL(Translator):
         latent_channels: number of channels of the latent map.
         multipliers: number of channels at each resolution relative to `generator_width`, from the highest resolution to
             the lowest. Each resolution is half of the previous resolution.
-        blocks: number of residual blocks per resolution in the encoder. The decoder has one more per resolution.
-        groups: number of groups of every group norm. null uses 32 groups, or fewer where they would have less than 4
-            channels.
+        blocks: number of residual blocks per resolution in the encoder. The decoder has one more block per
+            resolution.
+        groups: number of groups of every group norm. null uses 32 groups, or fewer groups in narrow layers, so that
+            every group has at least 4 channels.
         attention: whether there is self-attention at the lowest resolution.
         asymmetric_padding: whether downsampling pads on the right and at the bottom only, as in the authors' code,
             instead of on all sides.
@@ -85,7 +86,7 @@ class AutoencoderKL(Translator):
         scaling_factor: factor by which a diffusion model multiplies latents. It is only stored, for exports.
         shift_factor: number that a diffusion model subtracts from latents before it multiplies them. It is only stored.
         train: `all`, or `decoder` to freeze the encoder and the vectors, so that the latents of images do not change.
-        num_codes: number of learned vectors (`vq`). How many of them a batch uses is logged as `codebook/perplexity`.
+        num_codes: number of learned vectors (`vq`). `codebook/perplexity` logs how many a batch uses.
         commitment_weight: weight of the encoder's term in the quantizer's loss (`vq`).
         legacy: whether `commitment_weight` applies to the term of the vectors instead (`vq`). The published VQGAN
             weights were trained in this way, with `legacy=True` in the authors' code.
@@ -205,7 +206,7 @@ class AutoencoderKL(Translator):
                 does not contain `scaling_factor` and `shift_factor`, so they should be passed.
 
         Raises:
-            RefusedInput: the path is not such an autoencoder, a file is damaged, or an argument differs from it.
+            RefusedInput: if the path is not such an autoencoder, a file is damaged, or an argument contradicts it.
         """
         published = read_published(path)
         settings = _settings(published.config)
@@ -359,7 +360,7 @@ class AutoencoderKL(Translator):
             weights: see `AdversarialModule.sample`.
 
         Raises:
-            RefusedInput: the images have other channels, or a height or width that is not such a multiple.
+            RefusedInput: if the images differ in channels, or if height or width is not such a multiple.
         """
         refuse_layout(pictures, self.image_shape, "pictures", any_size=True)
         multiple, size = self.generator.multiple, as_size(tuple(pictures.shape[-2:]))
@@ -380,7 +381,7 @@ class AutoencoderKL(Translator):
         """Decodes latents to images in [0, 1], see `encode`.
 
         Raises:
-            RefusedInput: the latents have another number of channels.
+            RefusedInput: if the latents differ in the number of channels.
         """
         refuse_layout(latents, (self.latent_channels, 1, 1), "latents", any_size=True)
         network = cast(Autoencoder, self.sampling_generator(weights))
@@ -480,7 +481,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _load_weights(module: AutoencoderKL, published: Published, path: str | Path, names: Sequence[str]) -> None:
-    """Loads published weights, and raises `RefusedInput` if one of the settings `names` differs from theirs."""
+    """Loads published weights, and raises `RefusedInput` if a setting in `names` differs from the published setting."""
     settings = to_plain(_settings(published.config))
     needed = {name: settings[name] for name in names if name in settings and module.hparams[name] != settings[name]}
     if needed:

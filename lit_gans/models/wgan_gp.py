@@ -18,7 +18,7 @@ from lit_gans.training.optim import OptimizerConfig
 from lit_gans.training.penalties import gradient_penalty
 from lit_gans.training.schedules import LinearSchedule, Number, refuse_weights
 
-_LARGE, _NARROW = 48, 128  # size in pixels below which all maps have equal width; this width, half of SNGAN's
+_LARGE, _NARROW = 48, 128  # size in pixels below which all feature maps have this width, half of SNGAN's
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 

@@ -81,9 +81,9 @@ class Autoencoder(nn.Module):
         width: number of channels of the highest-resolution feature map.
         multipliers: number of channels at each resolution relative to `width`, from the highest resolution to the
             lowest. Each resolution is half of the previous resolution, so f = 2 ** (len(multipliers) - 1).
-        blocks: number of residual blocks per resolution in the encoder. The decoder has one more per resolution.
-        groups: number of groups of every group norm. None uses 32 groups, or fewer where they would have less than 4
-            channels.
+        blocks: number of residual blocks per resolution in the encoder. The decoder has one more block per resolution.
+        groups: number of groups of every group norm. None uses 32 groups, or fewer groups in narrow layers, so that
+            every group has at least 4 channels.
         attention: whether there is self-attention at the lowest resolution.
         asymmetric_padding: whether downsampling pads on the right and at the bottom only, instead of on all sides.
         quant_conv: whether a 1x1 convolution follows the encoder.

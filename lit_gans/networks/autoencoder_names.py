@@ -43,7 +43,7 @@ def load_diffusers(
         source: path of the file, for error messages.
 
     Raises:
-        RefusedInput: a tensor is unknown or missing, or has another shape than the network's tensor.
+        RefusedInput: if a tensor is unknown or missing, or differs in shape from the network's tensor.
     """
     expected = to_diffusers(network)
     for name in tensors:
@@ -74,7 +74,7 @@ def _is_linear(name: str, value: Tensor) -> bool:
 
 
 def _links(network: Autoencoder) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yields the name of each tensor, and the names of the tensors that form it if they are concatenated."""
+    """Yields the name of each tensor, and the names of the diffusers tensors whose concatenation it is."""
     for path, theirs in _layers(network):
         layer = network.get_submodule(path)
         inner: dict[str, tuple[str, ...]] = {"": ("",)}

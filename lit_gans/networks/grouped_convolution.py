@@ -28,14 +28,14 @@ class _Settings(NamedTuple):
 
 
 class GroupedConv2d(nn.Conv2d):
-    """`nn.Conv2d` whose second derivative takes one convolution for all groups."""
+    """`nn.Conv2d` whose second derivative runs one convolution for all groups."""
 
     def forward(self, features: Float[Tensor, "n a h w"]) -> Float[Tensor, "n b h2 w2"]:
         return grouped_conv2d(features, self.weight, self.bias, self.stride, self.padding, self.groups)  # type: ignore[arg-type]
 
 
 class GroupedConvTranspose2d(nn.ConvTranspose2d):
-    """`nn.ConvTranspose2d` whose second derivative takes one convolution for all groups."""
+    """`nn.ConvTranspose2d` whose second derivative runs one convolution for all groups."""
 
     def forward(self, features: Float[Tensor, "n a h w"]) -> Float[Tensor, "n b h2 w2"]:  # type: ignore[override]
         return grouped_conv_transpose2d(features, self.weight, self.bias, self.stride, self.padding, self.groups)  # type: ignore[arg-type]
@@ -49,7 +49,7 @@ def grouped_conv2d(
     padding: tuple[int, int],
     groups: int,
 ) -> Float[Tensor, "n b h2 w2"]:
-    """Computes `torch.nn.functional.conv2d`. The second derivative takes one convolution for all groups."""
+    """Computes `torch.nn.functional.conv2d`. The second derivative runs one convolution for all groups."""
     if not _is_differentiated(features, weight, groups):
         return functional.conv2d(features, weight, bias, stride, padding, groups=groups)
     return _convolve(features, weight, bias, _Settings(stride, padding, (1, 1), False, (0, 0), groups))
@@ -63,7 +63,7 @@ def grouped_conv_transpose2d(
     padding: tuple[int, int],
     groups: int,
 ) -> Float[Tensor, "n b h2 w2"]:
-    """Computes `torch.nn.functional.conv_transpose2d`. The second derivative takes one convolution for all groups."""
+    """Computes `torch.nn.functional.conv_transpose2d`. The second derivative runs one convolution for all groups."""
     if not _is_differentiated(features, weight, groups):
         return functional.conv_transpose2d(features, weight, bias, stride, padding, groups=groups)
     return _convolve(features, weight, bias, _Settings(stride, padding, (1, 1), True, (0, 0), groups))

@@ -20,12 +20,14 @@ _SLOPE = 0.1  # slope of the leaky ReLU
 class MultiPeriod(nn.Module):
     """Returns the scores and features of one discriminator for each period (section 2.3).
 
-    The discriminator of period p sees every p-th sample: it reshapes a waveform to an image of width p, and its
-    convolutions are one pixel wide. Weights are normalized. The features are the outputs of all layers.
+    The discriminator of period p reshapes a waveform to an image of width p, and its convolutions are one pixel wide.
+    Each convolution thus combines samples at a distance of p. All layers have weight norm. The features are the outputs
+    of all layers.
 
     Args:
         periods: periods, in samples.
-        width: number of channels of the first layer, 32 in the authors' code. The last layers have 32 times as many.
+        width: number of channels of the first layer, 32 in the authors' code. The last layers have 32 times as many
+            channels.
 
     Examples:
         >>> import torch

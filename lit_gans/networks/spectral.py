@@ -104,7 +104,7 @@ class _Quotient(torch.autograd.Function):
         normalized, left, right, sigma = ctx.saved_tensors
         shape = normalized.movedim(ctx.output_axis, 0).shape
         of_sigma = torch.outer(left, right).view(shape).movedim(0, ctx.output_axis)
-        # the same order of elements in both, in which they are contiguous in memory
+        # flattens both tensors in the memory order of `normalized`, so that `flatten` does not copy it
         order = sorted(range(normalized.dim()), key=normalized.stride, reverse=True)
         share = torch.dot(gradient.permute(order).flatten(), normalized.permute(order).flatten())
         return torch.addcmul(gradient, of_sigma, share, value=-1) / sigma, None, None, None, None
@@ -128,7 +128,7 @@ def _iterate(layers: Sequence[tuple[SpectralNorm, Tensor]]) -> list[_Estimate]:
 
 
 def _normalized(vectors: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-    """Returns vectors with norm 1, and the previous norms."""
+    """Returns the vectors divided by their norms, and the norms."""
     sizes = [len(vector) for vector in vectors]
     norms = norm_all(vectors)
     divisors = torch.cat([norm.expand(size) for norm, size in zip(norms, sizes, strict=True)])
@@ -185,8 +185,8 @@ def one_power_iteration(
 
     Args:
         layers: results of `spectral_layers`.
-        used: layers that the forward passes will use. If they are in training mode, their iterations run together at
-            once, except for weights that are sharded, which are complete only within a forward pass.
+        used: layers that the forward passes will use. If they are in training mode, their iterations run together when
+            the context is entered. Sharded weights are excluded, because they are complete only within a forward pass.
     """
     norms = [_norm_of(layer) for layer in layers]
     for norm in norms:

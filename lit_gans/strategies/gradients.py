@@ -3,7 +3,7 @@
 The gradients of each network are in one of three states:
 
     none        no backward pass has reached the network since its last step
-    local       the gradients are those of this rank only; after a step with them, the ranks' weights would differ
+    local       the gradients are not averaged; a step with them would make the weights differ between the ranks
     averaged    the gradients are averaged over all ranks
 
     event                                                               state afterwards

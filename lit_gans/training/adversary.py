@@ -78,14 +78,15 @@ class Adversary(nn.Module):
     `loss` freezes the discriminators while they run, so that the generator's backward pass leaves no gradients in them.
     On several ranks, each rank passes its own rows. Every value that is not a mean over rows, such as the adaptive
     weight, is averaged over the ranks before it is used, so that all ranks together train as a single process does.
-    Random numbers have a seed from torch's default generator of the host. If the ranks have equal seeds, they draw
-    their rows of the numbers that a single process draws.
+    Random numbers are seeded from torch's default CPU generator. If the ranks have equal seeds, each rank uses its rows
+    of the random numbers that a single process would draw.
 
     Args:
-        discriminator: the discriminator, or several.
-        loss: pair of losses. `hinge`, `logistic`, `least_squares` and `wasserstein` are those of `losses.py`.
+        discriminator: one discriminator, or a sequence of discriminators.
+        loss: pair of losses. `hinge`, `logistic`, `least_squares` and `wasserstein` are defined in `losses.py`.
             `relativistic` compares each row of the data with the same row of the output.
-        weight: factor of the adversarial term. It can be a schedule. With an adaptive weight, both are multiplied.
+        weight: factor of the adversarial term. It can be a schedule. If there is an adaptive weight, both are
+            multiplied.
         feature_matching: weight of the mean absolute difference between the features of the output and of the data
             (Larsen et al. 2016; Kumar et al. 2019, equation 4), averaged over all layers.
         r1_gamma, r2_gamma: weights of R1 and R2, half the squared gradient norm (Mescheder et al. 2018, equation 9).
@@ -94,8 +95,8 @@ class Adversary(nn.Module):
         approximate_r1: weight of the mean squared difference between the scores of the data and of the data with noise
             of standard deviation 0.01 (Lin et al. 2025, "Diffusion Adversarial Post-Training for One-Step Video
             Generation"). It needs no second derivative.
-        penalty_every: number of iterations between two computations of the penalties, which are then multiplied by it
-            (Karras et al. 2020, appendix B).
+        penalty_every: number of iterations between two computations of the penalties. The penalties are multiplied by
+            this number (Karras et al. 2020, appendix B).
         lecam: weight of LeCam's regularization (Tseng et al. 2021, "Regularizing Generative Adversarial Networks under
             Limited Data"): the squared difference of the scores from the averaged scores of the opposite kind.
         diffaugment: augmentations of images (n, c, h, w) in [-1, 1], see `diffaugment.py`.
@@ -193,7 +194,7 @@ class Adversary(nn.Module):
         progress = self._progress(iteration, output)
         if progress.iterations < self.start:
             return output.new_zeros((), dtype=torch.float32)
-        # with an adaptive weight, the gradients at the output are computed here, and not a second time by the generator
+        # with an adaptive weight, the gradient at the output is computed below, and the backward pass reuses it
         fake = output if last_layer is None else full_precision(output.detach()).requires_grad_()
         with self._frozen():
             augmented = self._augmented(data, fake, self._noise(fake), progress)
@@ -284,12 +285,12 @@ class Adversary(nn.Module):
         iteration: int | None = None,
         backward: Callable[[Tensor], Any] = Tensor.backward,
     ) -> bool:
-        """Runs one step of the discriminators, and returns whether there was one: before `start`, there is none.
+        """Runs one step of the discriminators. Before `start`, does nothing. Returns whether a step was run.
 
         Args:
             data: the data.
             output: the generator's output for these data. Its graph to the generator is not used.
-            optimizer: optimizer of this module's parameters, also an optimizer of Lightning or of Fabric.
+            optimizer: optimizer of this module's parameters. It can be wrapped by Lightning or Fabric.
             condition: further arguments of the discriminators.
             iteration: number of finished iterations, see `loss`.
             backward: runs the backward pass of a loss: `self.manual_backward` of a LightningModule, `fabric.backward`.
@@ -311,7 +312,7 @@ class Adversary(nn.Module):
         condition: Sequence[Tensor] = (),
         iteration: int | None = None,
     ) -> Float[Tensor, ""]:
-        """Returns the loss of the discriminators with its penalties, for a backward pass of your own; see `step`."""
+        """Returns the loss of the discriminators with its penalties, for a custom backward pass; see `step`."""
         progress, noise = self._progress(iteration, data), self._noise(data)
         batch = self._augmented(data, output.detach(), noise, progress)
         real, fake = batch["image"], batch["fake"]
@@ -355,7 +356,7 @@ class Adversary(nn.Module):
         real, fake = flat_scores(on_real).float(), flat_scores(on_fake).float()
         means = mean_over_ranks(torch.stack([real.detach().mean(), fake.detach().mean(), real.new_ones(())]))
         self.averaged_scores.lerp_(means, 1 - _LECAM_DECAY)
-        # the first averages of few iterations are divided by their weight, which is below 1
+        # divides by the sum of the weights, which is below 1 in the first iterations (bias correction)
         mean_real, mean_fake = (self.averaged_scores[:2] / self.averaged_scores[2]).clone()
         distance: Tensor = (real - mean_fake).square().mean() + (fake - mean_real).square().mean()
         return distance
@@ -369,7 +370,7 @@ class Adversary(nn.Module):
         """Returns the progress of the training.
 
         Raises:
-            RefusedInput: if the number of the iteration is not given, but an option depends on it.
+            RefusedInput: if `iteration` is missing, but an option depends on it.
         """
         needed = [name for name in ("start", "ramp") if getattr(self, name)]
         needed += ["penalty_every"] if self.penalty_every > 1 else []
@@ -380,17 +381,17 @@ class Adversary(nn.Module):
         return Progress(iteration or 0, images_per_iteration=len(rows) * world_size())
 
     def _ramp_at(self, progress: Progress) -> float:
-        """Returns the factor in [0, 1] by which the adversarial term is weakened after its start."""
+        """Returns the factor in [0, 1] that ramps up the adversarial term after `start`."""
         return min(1.0, (progress.iterations - self.start + 1) / self.ramp) if self.ramp else 1.0
 
     @property
     def _is_random(self) -> bool:
-        """Whether an option uses random numbers. Otherwise, the state of torch's generator must not change."""
+        """Whether an option uses random numbers. If no option does, the state of torch's generator must not change."""
         augments = bool(self.augmentations.diffaugment) or self.augmentations.augmenter is not None
         return augments or self.gradient_penalty > 0 or self.approximate_r1 > 0
 
     def _noise(self, rows: Tensor) -> Noise:
-        """Returns the random numbers of a call. Reading the seed does not synchronize, because it is on the host."""
+        """Returns the random numbers of a call. The seed is drawn on the CPU, so reading it does not synchronize."""
         seed = int(torch.randint(2**62, ())) if self._is_random else 0
         rank = dist.get_rank() if world_size() > 1 else 0
         return Noise(torch.Generator(rows.device), (seed,), rank, world_size())

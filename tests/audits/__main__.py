@@ -1,8 +1,8 @@
 """`python -m tests.audits NAME CHECKOUTS [--repaired]`: runs a public trainer on two CPU processes and on one.
 
-CHECKOUTS is a folder with the repository of each project, in the folder that its driver names (commits and results:
-docs/explain/audit.md). Prints what `lit_gans.check` finds on two processes, and how far the weights are from those
-of one process, which was given the joined batch.
+CHECKOUTS is a folder with the repository of each project, in the subfolder that its driver names.
+docs/explain/audit.md lists commits and results. Prints the findings of `lit_gans.check` on two processes, and the
+distance of their weights from the weights of one process with the concatenated batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DRIVERS = sorted({path.stem for path in FOLDER.glob("[a-z]*.py")} - {"common", "
 
 
 def launch(name: str, checkouts: str, out: str, processes: int, repaired: bool = False, timeout: float = 600.0) -> str:
-    """Runs a driver, with the check if there are several processes, and returns what it printed."""
+    """Runs a driver, and returns its output. With several processes, the driver runs inside `lit_gans.check`."""
     check = ["-m", "lit_gans.check", "--patience", "60"] if processes > 1 else []
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
     variables = {"AUDIT_CHECKOUTS": checkouts, "AUDIT_OUT": out, "AUDIT_REPAIRED": "1" if repaired else ""}
@@ -44,8 +44,9 @@ def launch(name: str, checkouts: str, out: str, processes: int, repaired: bool =
 
 
 def differences(out: str) -> Iterator[tuple[str, float, float]]:
-    """Yields each network, how far its weights on two processes are from those of one process, and from each other, as
-    parts of the distance that one process has moved them.
+    """Yields each network, the distance of its weights from one process, and their distance between two processes.
+
+    Distances are relative to the distance that one process moved the weights.
     """
     alone = torch.load(Path(out, "1_0.pt"))
     first, second = (torch.load(Path(out, f"2_{rank}.pt")) for rank in range(2))
@@ -59,7 +60,7 @@ def differences(out: str) -> Iterator[tuple[str, float, float]]:
 
 
 def distance(some: list[torch.Tensor], others: list[torch.Tensor]) -> float:
-    """Returns the Euclidean distance of weights."""
+    """Returns the Euclidean distance between two lists of weights."""
     return float(sum((one - other).square().sum() for one, other in zip(some, others, strict=True)) ** 0.5)
 
 
@@ -78,8 +79,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser("tests.audits")
     parser.add_argument("name", choices=DRIVERS)
     parser.add_argument("checkouts")
-    parser.add_argument("--repaired", action="store_true", help="with the repair that the page names")
+    parser.add_argument("--repaired", action="store_true", help="apply the repair from docs/explain/audit.md")
     lines, found = audit(**vars(parser.parse_args()))
     print(*lines, sep="\n")
     for network, off, apart in found:
-        print(f"{network}: {off:.1e} of its way from one process, {apart:.1e} between the two")
+        print(f"{network}: {off:.1e} relative distance from one process, {apart:.1e} between the two processes")

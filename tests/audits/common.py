@@ -1,7 +1,7 @@
-"""What the drivers share: a script of another project runs on CPU processes, in float64, and its weights are kept.
+"""Shared code of the drivers, which run scripts of other projects on CPU processes in float64 and save the weights.
 
-A driver is a script for torchrun. It replaces what needs a GPU, a download or a service, and then runs the script of a
-project from a checkout. With the same driver on one process, the batch is the joined batch of all processes.
+A driver is a script for torchrun. It replaces code that needs a GPU, a download or a service, and then runs the script
+of a project from a checkout. On one process, the same driver uses the concatenated batch of all processes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from torch.utils.data import RandomSampler
 
 RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 REPAIRED = bool(os.environ.get("AUDIT_REPAIRED"))
-BATCH = 8  # images of all processes together
+BATCH = 8  # total batch size over all processes
 LOCAL_BATCH = BATCH // WORLD_SIZE
-STEPS = 3  # of each optimizer
+STEPS = 3  # number of steps of each optimizer
 _GLOO = distributed.init_process_group
 
 
@@ -50,13 +50,13 @@ def run(script: Path, *arguments: object, replaced: tuple[tuple[str, str], ...] 
     sys.argv = [str(script), *map(str, arguments)]
     module = types.ModuleType(name)
     module.__file__ = str(script)
-    sys.modules[name] = module  # scripts pickle, bind and inspect what they define
+    sys.modules[name] = module  # scripts pickle, bind and inspect the names that they define
     exec(compile(text, str(script), "exec"), vars(module))
     return vars(module)
 
 
 def absent(*names: str) -> None:
-    """Replaces modules that are not installed, and that the script imports without need for them here."""
+    """Replaces modules that the script imports but does not use here, because they are not installed."""
     for name in names:
         module = MagicMock(name=name)
         module.__spec__ = None
@@ -64,12 +64,12 @@ def absent(*names: str) -> None:
 
 
 class _Rows(TorchFunctionMode):
-    """Runs on the CPU in float64, and draws for each row of the joined batch the same noise on any number of processes.
+    """Runs torch functions on the CPU in float64. Each row of the joined batch has the same noise on any world size.
 
     Args:
         interleaved: whether row `i` of a process is row `i * WORLD_SIZE + RANK` of the joined batch. Otherwise, a
             process has consecutive rows.
-        exact: whether float32 becomes float64.
+        exact: whether float32 is replaced by float64.
     """
 
     draws = 0  # number of the next draw, the same on all processes
@@ -117,7 +117,7 @@ class _Rows(TorchFunctionMode):
         generator = torch.Generator().manual_seed(self.draws)
         if (
             size and size[0] > LOCAL_BATCH and size[0] % BATCH == 0
-        ):  # a process draws the joined batch, and uses its part
+        ):  # each process draws joined batches and uses its own rows
             noise = draw(size, generator=generator, **kwargs)
             rows = torch.arange(BATCH).view(-1, WORLD_SIZE).roll(-RANK, 1).T.flatten()
             return torch.cat([block[rows] for block in noise.split(BATCH)])
@@ -129,12 +129,12 @@ class _Rows(TorchFunctionMode):
 
 
 def share_noise(is_shared: bool) -> None:
-    """Begins or ends the replacement of noise, without which networks are built that draw weights by `randn`."""
+    """Turns the replacement of noise on or off. It must be off while networks initialize their weights with `randn`."""
     _Rows.draws, _Rows.is_shared = 0, is_shared
 
 
 class BatchNormOfAllRanks(nn.modules.batchnorm._BatchNorm):
-    """Replaces SyncBatchNorm, which needs a GPU: batch statistics are those of the joined batch."""
+    """Batch norm over all ranks. It replaces `SyncBatchNorm`, which needs a GPU."""
 
     def _check_input_dim(self, input: Tensor) -> None:
         pass
@@ -152,7 +152,7 @@ class BatchNormOfAllRanks(nn.modules.batchnorm._BatchNorm):
 
     @classmethod
     def converted(cls, module: nn.Module, process_group: Any = None) -> nn.Module:
-        """Returns a module whose batch norms are of this class."""
+        """Converts all batch norms of a module to this class, and returns the module."""
         for child in module.modules():
             if isinstance(child, nn.modules.batchnorm._BatchNorm):
                 child.__class__ = cls
@@ -164,10 +164,10 @@ def cpu(*networks: str, interleaved: bool = True, exact: bool = True, claims_cud
     """Runs code that was written for GPUs on CPU processes, and ends it after the watched steps.
 
     Args:
-        networks: what each optimizer steps, in the order of their first steps.
+        networks: name of the network that each optimizer steps, in the order of their first steps.
         interleaved: see `_Rows`.
         exact: see `_Rows`.
-        claims_cuda: whether the code asks for a GPU at its start.
+        claims_cuda: whether `torch.cuda.is_available` returns true, for code that requires a GPU.
     """
     wrapper = nn.parallel.DistributedDataParallel
     wrap = wrapper.__init__
@@ -204,7 +204,7 @@ def cpu(*networks: str, interleaved: bool = True, exact: bool = True, claims_cud
 
 
 def _keep(networks: tuple[str, ...]) -> None:
-    """Writes the weights before the first and after the last watched steps of the optimizers, and ends the script."""
+    """Registers hooks that save the weights before the first and after the last compared step, and end the script."""
     before: dict[int, list[Tensor]] = {}
     optimizers: dict[int, Optimizer] = {}
     steps: Counter[int] = Counter()
@@ -233,12 +233,12 @@ def _keep(networks: tuple[str, ...]) -> None:
 
 
 def in_order() -> None:
-    """Lets samplers keep the order of rows, since accelerate draws another order for each number of processes."""
+    """Disables shuffling, because accelerate's order depends on the number of processes."""
     RandomSampler.__iter__ = lambda self: iter(range(len(self.data_source)))  # type: ignore[method-assign]
 
 
 def images(size: int = 32, number: int = 96) -> Path:
-    """Returns a folder with random images, which all processes share."""
+    """Returns a folder of random images, which all processes share."""
     from PIL import Image
 
     folder = Path(os.environ.get("AUDIT_OUT", "."), "images")
@@ -255,7 +255,7 @@ def images(size: int = 32, number: int = 96) -> Path:
 
 
 def zero_loss(*args: Any, **kwargs: Any) -> Callable[..., Tensor]:
-    """Replaces a perceptual loss, whose weights are a download."""
+    """Returns a module that replaces a perceptual loss, whose weights would be downloaded, and returns 0."""
 
     class Zero(nn.Module):
         def forward(self, first: Tensor, *others: Any, **named: Any) -> Tensor:

@@ -27,7 +27,7 @@ CONFIG = {
 
 
 class Features(nn.Module):
-    """A perceptual network that gives the images back."""
+    """Perceptual network that returns the images unchanged."""
 
     pretrained_cfg: dict = {"input_size": (3, 32, 32), "crop_pct": 1.0}
 
@@ -66,7 +66,7 @@ if __name__ == "__main__":
         "cache_dir": Path(out, "cache" + os.environ.get("RANK", "0")),
         "timm_model_layers": "head",
     }
-    constant = ("adaptive_weight.clamp(max=1e4)", "1.0")  # otherwise each process computes one from its own images
+    constant = ("adaptive_weight.clamp(max=1e4)", "1.0")  # otherwise, it depends on each process's images
     prepared = "model, discriminator, optimizer, discr_optimizer, lr_scheduler, discr_lr_scheduler"
     repair = (
         (f"{prepared} = accelerator.prepare", f"train_dataloader, {prepared} = accelerator.prepare"),
@@ -80,7 +80,7 @@ if __name__ == "__main__":
 
         torch.utils.tensorboard.SummaryWriter = MagicMock()
         gather = Accelerator.gather
-        Accelerator.gather = lambda self, tensor: gather(self, tensor.detach())  # for logs
+        Accelerator.gather = lambda self, tensor: gather(self, tensor.detach())  # the result is only logged
         timm.create_model = lambda *args, **kwargs: Features()
         arguments = [f"--{name}={value}" for name, value in options.items()]
         run(FOLDER / "train_vqgan.py", *arguments, replaced=(constant, *(repair if REPAIRED else ())))

@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 
 class Denoiser(nn.Module):
-    """A network with the arguments of EDM's."""
+    """Small network with the arguments of EDM's network."""
 
     def __init__(self):
         super().__init__()
@@ -93,5 +93,5 @@ if __name__ == "__main__":
         script["LMDBDataset"] = Images
         values = ARGUMENTS | {"output_path": os.environ["AUDIT_OUT"], "log_path": os.environ["AUDIT_OUT"]}
         trainer = script["Trainer"](SimpleNamespace(**values))
-        trainer.step = 1  # at step 0, it would log
+        trainer.step = 1  # not 0, because it logs at step 0
         trainer.train()

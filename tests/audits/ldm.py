@@ -20,7 +20,7 @@ if __name__ == "__main__":
         config = {"target": "ldm.modules.losses.contperceptual.LPIPSWithDiscriminator", "params": loss}
         module = autoencoder.AutoencoderKL(sizes, config, embed_dim=4)
         BatchNormOfAllRanks.converted(module.loss)
-        module.learning_rate = 1e-3  # which their main.py sets
+        module.learning_rate = 1e-3  # their main.py sets it
         module.log = module.log_dict = lambda *args, **kwargs: None
         rows = random_rows(BATCH * 6, 16, 16, 3) * 2 - 1
         fit(module, [{"image": row} for row in rows])

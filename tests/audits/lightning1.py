@@ -9,11 +9,11 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from tests.audits.common import LOCAL_BATCH, RANK, WORLD_SIZE, absent
 
-absent("pkg_resources")  # which Lightning 1.9 declares its namespace with, and which new setuptools lack
+absent("pkg_resources")  # Lightning 1.9 imports it to declare a namespace, but new versions of setuptools lack it
 
 
 def fit(module: Any, rows: Any) -> None:
-    """Trains a module on given rows with Lightning 1.9 under its `ddp`, which finds unused parameters."""
+    """Trains a module on rows with the `ddp` strategy of Lightning 1.9, which finds unused parameters."""
     import pytorch_lightning as lightning
 
     if not lightning.__version__.startswith("1."):
@@ -33,5 +33,5 @@ def fit(module: Any, rows: Any) -> None:
 
 
 def random_rows(number: int, *size: int) -> torch.Tensor:
-    """Returns random rows, the same on all processes."""
+    """Returns random rows, which are equal on all processes."""
     return torch.rand(number, *size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

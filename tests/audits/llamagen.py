@@ -52,7 +52,7 @@ if __name__ == "__main__":
         def narrow(**kwargs):
             options = vq_model.ModelArgs(encoder_ch_mult=[1, 1], decoder_ch_mult=[1, 1], z_channels=8, **kwargs)
             model = vq_model.VQModel(options)
-            model.quantize.codebook_used = model.quantize.codebook_used.detach()  # as a copy to a GPU is no leaf
+            model.quantize.codebook_used = model.quantize.codebook_used.detach()  # a copy to a GPU would not be a leaf
             return model
 
         vq_model.VQ_models["VQ-8"] = narrow

@@ -13,9 +13,9 @@ ROOT = checkout("r3gan")
 sys.path.insert(0, str(ROOT))
 
 if __name__ == "__main__":
-    sys.modules["pkg_resources"] = resources = types.ModuleType("pkg_resources")  # which new setuptools lack
+    sys.modules["pkg_resources"] = resources = types.ModuleType("pkg_resources")  # new versions of setuptools lack it
     resources.parse_version = parse
-    torch.utils.data.Sampler.__init__ = lambda self, *_: None  # which takes no argument any more
+    torch.utils.data.Sampler.__init__ = lambda self, *_: None  # it no longer takes arguments
     with cpu("discriminator", "generator", exact=False):
         torch.distributed.init_process_group("gloo")
         from torch_utils import training_stats
@@ -25,7 +25,7 @@ if __name__ == "__main__":
         collector = training_stats.Collector
 
         def collect(*args, **kwargs):
-            share_noise(True)  # after the networks, and after a grid of images that rank 0 has drawn
+            share_noise(True)  # the networks exist now, and rank 0 has drawn a grid of images
             return collector(*args, **kwargs)
 
         training_stats.Collector = collect

@@ -9,7 +9,7 @@ from tests.audits.common import BATCH, LOCAL_BATCH, RANK, WORLD_SIZE, BatchNormO
 from tests.audits.lightning1 import random_rows
 
 sys.path.insert(0, str(checkout("seedvoken")))
-main = types.ModuleType("main")  # their script, which the model imports a function from
+main = types.ModuleType("main")  # the model imports a function from this script
 main.instantiate_from_config = lambda config: config
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ ROOT = checkout("stylegan3")
 sys.path.insert(0, str(ROOT))
 
 if __name__ == "__main__":
-    sys.modules["pkg_resources"] = resources = types.ModuleType("pkg_resources")  # which new setuptools lack
+    sys.modules["pkg_resources"] = resources = types.ModuleType("pkg_resources")  # new versions of setuptools lack it
     resources.parse_version = parse
-    torch.utils.data.Sampler.__init__ = lambda self, *_: None  # which takes no argument any more
+    torch.utils.data.Sampler.__init__ = lambda self, *_: None  # it no longer takes arguments
     with cpu("generator", "discriminator", exact=False):
         from training import training_loop
 
@@ -26,7 +26,7 @@ if __name__ == "__main__":
         collector = training_stats.Collector
 
         def collect(*args, **kwargs):
-            share_noise(True)  # after the networks, and after a grid of images that rank 0 has drawn
+            share_noise(True)  # the networks exist now, and rank 0 has drawn a grid of images
             return collector(*args, **kwargs)
 
         training_stats.Collector = collect

@@ -7,7 +7,7 @@ from tests.audits.common import BATCH, BatchNormOfAllRanks, checkout, cpu, zero_
 from tests.audits.lightning1 import fit, random_rows
 
 sys.path.insert(0, str(checkout("taming")))
-main = types.ModuleType("main")  # their script, which the model imports a function from
+main = types.ModuleType("main")  # the model imports a function from this script
 main.instantiate_from_config = lambda config: config
 
 if __name__ == "__main__":
@@ -26,7 +26,7 @@ if __name__ == "__main__":
         sizes |= {"double_z": False, "z_channels": 8, "in_channels": 3, "out_ch": 3}
         module = VQModel(sizes, loss, n_embed=16, embed_dim=8)
         BatchNormOfAllRanks.converted(module.loss)
-        module.learning_rate = 1e-3  # which their main.py sets
+        module.learning_rate = 1e-3  # their main.py sets it
         module.log = module.log_dict = lambda *args, **kwargs: None
         rows = random_rows(BATCH * 6, 16, 16, 3) * 2 - 1
         fit(module, [{"image": row} for row in rows])

@@ -1,4 +1,4 @@
-"""Public trainers do what the page of the audit says, where LIT_GANS_AUDITS names a folder with their checkouts."""
+"""Public trainers match the page of the audit. The slow tests need LIT_GANS_AUDITS, a folder with their checkouts."""
 
 import os
 import re
@@ -13,7 +13,7 @@ CHECKOUTS = os.environ.get("LIT_GANS_AUDITS", "")
 PAGE = (ROOT / "docs/explain/audit.md").read_text()
 ROWS = {driver: rest.split("|") for rest, driver in re.findall(r"^\|(.*)\| `(\w+)` \|$", PAGE, re.M)}
 LIGHTNING_1 = ("ldm", "taming", "vocos")  # drivers that need Lightning 1.9
-ROUNDING = 1e-4  # part of the way of the weights; some trainers need float32
+ROUNDING = 1e-4  # maximum relative distance that is due to rounding; some trainers need float32
 
 
 def test_the_page_has_a_row_for_each_driver():

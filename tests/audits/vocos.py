@@ -50,7 +50,7 @@ if __name__ == "__main__":
         experiment.MelSpecReconstructionLoss = Distance
         experiment.transformers.get_cosine_schedule_with_warmup = lambda optimizer, **_: ConstantLR(optimizer, 1.0)
         module = experiment.VocosExp(nn.Identity(), nn.Identity(), nn.Identity(), 8000, 1e-3)
-        experiment.VocosExp.global_step = 1  # it logs at step 0
+        experiment.VocosExp.global_step = 1  # not 0, because it logs at step 0
         module.backbone = Generator()
         module.feature_extractor, module.head = Same(), nn.Identity()
         module.log = lambda *args, **kwargs: None

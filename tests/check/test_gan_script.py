@@ -77,7 +77,7 @@ def test_an_average_that_is_right_on_rank_0_is_noted_and_no_fault(found):
     """It was copied before DistributedDataParallel broadcast the weights of rank 0."""
     (note,) = found("copied_before_broadcast")
     assert (note["kind"], note["is_fault"]) == ("averages_differ", False)
-    assert "use that of rank 0 alone" in note["what"]
+    assert "use only the copy on rank 0" in note["what"]
 
 
 @pytest.mark.parametrize("case", RIGHT)

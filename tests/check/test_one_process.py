@@ -79,7 +79,7 @@ def test_batches_that_no_loader_yielded_are_reported(tmp_path):
     script.write_text(ALONE)
     lines, code = against_one(script)
     assert "note not_compared: one process: " in lines[0]
-    assert "its batches are not those of a DataLoader" in lines[0]
+    assert "its batches do not come from a DataLoader" in lines[0]
     assert "24 rows on one process, and 24 + 24 on the ranks" in lines[0]
     assert code == 0
 

@@ -1,1 +1,1 @@
-"""Commands of `lit-gans`. Every file is a command with the name of the file."""
+"""Commands of `lit-gans`. Every file defines a command of the same name."""

@@ -57,7 +57,7 @@ def compare(a: str, b: str) -> dict[str, str]:
         raise RefusedInput(f"{a} and {b} are not comparable: {'; '.join(conflicts)}.")
     better: dict[str, str] = {}
     rows = [["", "A", "B", "better"]]
-    for key, direction in first["directions"].items():  # equal for both, as their protocols are
+    for key, direction in first["directions"].items():  # equal for both evaluations, because their protocols are equal
         a_is_better = (first[key] < second[key]) == (direction == "min")
         better[key] = "" if direction is None or first[key] == second[key] else "A" if a_is_better else "B"
         rows.append([key, f"{first[key]:.6g}", f"{second[key]:.6g}", better[key]])
