@@ -100,7 +100,7 @@ def test_a_single_process_has_nothing_to_compare():
     with check_ranks() as check:
         train(1)
     assert check.findings == []
-    assert "there is one process" in check.report()
+    assert "there is only one process" in check.report()
 
 
 ALONE = """
