@@ -86,8 +86,8 @@ def test_the_site_loads_nothing_from_elsewhere(site):
 
 
 def test_generated_pages_name_commands_keys_and_classes(site):
-    names = ("cli", "configuration", "losses")
-    pages = {name: (site / "reference" / name / "index.html").read_text() for name in names}
+    paths = {name: site / "reference" / name / "index.html" for name in ("cli", "configuration", "losses")}
+    pages = {name: path.read_text() for name, path in paths.items()}
     assert all(f">lit-gans {name}<" in pages["cli"] for name in names())
     assert "model.generator_width" in text_of(pages["configuration"])
     assert "OptimizerConfig(name=Adam, lr=0.0002, betas=[0.0,0.9]" in text_of(pages["configuration"])

@@ -38,6 +38,9 @@ class Denoiser(LightningModule):
         options = {"weight": 0.5, "gradient_penalty": 1.0, "lecam": 0.1, "diffaugment": ("color", "translation")}
         self.adversary = Adversary(critic, start=1, **options)
 
+    def on_train_start(self):
+        torch.manual_seed(3)  # the same seed on every rank, whatever Lightning has drawn or seeded before
+
     def training_step(self, images, batch_idx):
         for_network, for_adversary = self.optimizers()
         with record_layer(self.last) as last:
@@ -58,7 +61,6 @@ class Denoiser(LightningModule):
 
 
 def train(**arguments):
-    torch.manual_seed(3)  # before the module, as every rank has it
     module = Denoiser()
     trainer = ranks.quiet_trainer(max_epochs=1, **arguments)
     trainer.fit(module)
