@@ -9,6 +9,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
 from docs.generate import NOTEBOOKS, notebook_page
+from lit_gans.cli.command import names as command_names
 from tests.docs.blocks import ROOT
 from tests.docs.browser import BROWSER, look
 
@@ -88,7 +89,7 @@ def test_the_site_loads_nothing_from_elsewhere(site):
 def test_generated_pages_name_commands_keys_and_classes(site):
     paths = {name: site / "reference" / name / "index.html" for name in ("cli", "configuration", "losses")}
     pages = {name: path.read_text() for name, path in paths.items()}
-    assert all(f">lit-gans {name}<" in pages["cli"] for name in names())
+    assert all(f">lit-gans {name}<" in pages["cli"] for name in command_names())
     assert "model.generator_width" in text_of(pages["configuration"])
     assert "OptimizerConfig(name=Adam, lr=0.0002, betas=[0.0,0.9]" in text_of(pages["configuration"])
     assert 'id="lit_gans.training.losses.hinge_discriminator"' in pages["losses"]
