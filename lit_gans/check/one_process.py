@@ -12,6 +12,7 @@ import functools
 import os
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,7 @@ from torch.utils.data import DataLoader
 from lit_gans.check.findings import Finding
 from lit_gans.check.recorder import Recorder, is_sharded, line_of_script
 from lit_gans.common._compat.torch import NUMBER_OF_TENSOR, TorchDispatchMode, tree_map
+from lit_gans.common.errors import RefusedInput
 
 _LIGHTNING = ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "lightning_fabric")
 FAR = 0.01  # largest difference that is due to rounding, relative to the change of the weights
@@ -81,6 +83,18 @@ def folder_of_run() -> Path:
     """Returns the folder in which the ranks of a node save their `RunRecord`s."""
     run = f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}_{os.environ.get('MASTER_PORT', '')}"
     return Path(tempfile.gettempdir(), f"lit_gans_check_{os.getuid()}_{run}")
+
+
+def make_private(folder: Path) -> None:
+    """Creates a folder that only this user can write to: its files are unpickled, which can execute code.
+
+    Raises:
+        RefusedInput: if the folder exists and belongs to another user, or others can write to it.
+    """
+    folder.mkdir(0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise RefusedInput(f"{folder} holds files that are unpickled, but other users can write to it: remove it.")
 
 
 class RecordingMode(TorchDispatchMode):
@@ -183,8 +197,7 @@ class RecordingMode(TorchDispatchMode):
             self.run.moved[name] = {each: _norm(value - before[each]) for each, value in weights.items()}
         self.ended = all(each >= self.steps for each in self._numbers.values())
         if self.ended:
-            recorder = self.recorder()
-            self.run.rows = {} if recorder is None else dict(recorder.rows)
+            self.run.rows = dict(recorder.rows)
             self.end()
 
     def save(self, file: Path, error: BaseException | None) -> None:
@@ -194,7 +207,6 @@ class RecordingMode(TorchDispatchMode):
             self.run.error = f"the script has ended before step {self.steps} of each optimizer"
             if error is not None:
                 self.run.error = str(error) if isinstance(error, NotJoined) else f"{type(error).__name__}: {error}"
-        file.parent.mkdir(exist_ok=True)
         torch.save(self.run, file)
 
     def end(self) -> None:
@@ -295,7 +307,9 @@ def _norm(tensor: Tensor) -> float:
 
 def record_script(script: Callable[[], object], steps: int, recorder: Callable[[], Recorder | None]) -> None:
     """Runs a script on a rank, and saves its `RunRecord`."""
-    _save(script, RecordingMode(steps, recorder), folder_of_run() / f"{os.environ.get('RANK', '0')}.pt")
+    folder = folder_of_run()
+    make_private(folder)
+    _save(script, RecordingMode(steps, recorder), folder / f"{os.environ.get('RANK', '0')}.pt")
 
 
 def replay_script(

@@ -1,4 +1,4 @@
-"""Computations that run on rank 0 only, and whose result is broadcast to all ranks."""
+"""The rank of this process, and computations that run on rank 0 only."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from torch import distributed
 Value = TypeVar("Value")
 
 
+def rank_and_world_size() -> tuple[int, int]:
+    """Returns the rank of this process and the number of processes, (0, 1) without torch.distributed."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1
+
+
 def computed_once(compute: Callable[[], Value]) -> Value:
     """Computes a value on rank 0, and returns it on all ranks. All ranks must call this function.
 
@@ -19,10 +26,11 @@ def computed_once(compute: Callable[[], Value]) -> Value:
     Raises:
         Exception: `compute` raised this exception on rank 0. It is raised again on all ranks.
     """
-    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
+    rank, world_size = rank_and_world_size()
+    if world_size == 1:
         return compute()
     outcome: list[tuple[Value | None, Exception | None]] = [(None, None)]
-    if distributed.get_rank() == 0:
+    if rank == 0:
         try:
             outcome = [(compute(), None)]
         except Exception as error:  # raised on all ranks below; otherwise, the other ranks would wait forever

@@ -18,8 +18,9 @@ from torch import distributed
 from lit_gans.common.atomic import replacing
 from lit_gans.common.identity import digest_of
 from lit_gans.common.paths import cache_folder
+from lit_gans.common.rank_zero import rank_and_world_size
 from lit_gans.metrics.extractors.base import Extractor
-from lit_gans.metrics.scores.base import FeatureScore, place
+from lit_gans.metrics.scores.base import FeatureScore
 
 FORMAT_VERSION = 5
 
@@ -56,7 +57,7 @@ def load(path: Path, scores: Mapping[str, FeatureScore]) -> float | None:
     Returns:
         FID between two halves of the images, NaN if no score fits Gaussians, or None if there is no file.
     """
-    rank, world_size = place()
+    rank, world_size = rank_and_world_size()
     tensors = read(path) if rank == 0 else {}
     halves = [tensors.pop("halves").item() if tensors else None]
     for name, tensor in tensors.items():
@@ -76,7 +77,7 @@ def save(path: Path, scores: Mapping[str, FeatureScore], halves: float) -> None:
             for state, value in score.real_states().items():
                 tensor = score.rows(state) if isinstance(value, list) else value
                 tensors[f"{owner}/{state}"] = tensor.cpu().contiguous()
-    if place()[0] == 0:
+    if rank_and_world_size()[0] == 0:
         write(path, tensors)
 
 

@@ -14,13 +14,13 @@ from torch import Tensor
 from torchmetrics import MetricCollection, SumMetric
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.rank_zero import computed_once
+from lit_gans.common.rank_zero import computed_once, rank_and_world_size
 from lit_gans.data.contracts import Fingerprinted, Labeled, RealImages
 from lit_gans.data.digests import fingerprint
 from lit_gans.data.reading import cut, images_between
 from lit_gans.metrics import cache
 from lit_gans.metrics.extractors.base import Extractor, Features, Network, Probe, Widths
-from lit_gans.metrics.scores.base import Compared, FeatureScore, gather, place
+from lit_gans.metrics.scores.base import Compared, FeatureScore, gather
 from lit_gans.metrics.scores.classes import ClassAccuracy, ClassCoverage, IntraFID, LabeledScore
 from lit_gans.metrics.scores.fid import FrechetInceptionDistance
 from lit_gans.metrics.scores.inception_score import InceptionScore
@@ -198,7 +198,7 @@ class Evaluator:
 
         Returns NaN if no score fits Gaussians, or if a half has fewer than two images, so that it has no covariance.
         """
-        rank, world_size = place()
+        rank, world_size = rank_and_world_size()
         # Shares consist of full batches, so that values do not depend on the world size. The last ranks can have none.
         start, stop = (
             min(-(-self.num_real * index // (world_size * self.batch_size)) * self.batch_size, self.num_real)

@@ -6,6 +6,7 @@ of a depthwise layer with 768 channels thus launches thousands of kernels.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -50,9 +51,7 @@ def grouped_conv2d(
     groups: int,
 ) -> Float[Tensor, "n b h2 w2"]:
     """Computes `torch.nn.functional.conv2d`. The second derivative runs one convolution for all groups."""
-    if not _is_differentiated(features, weight, groups):
-        return functional.conv2d(features, weight, bias, stride, padding, groups=groups)
-    return _convolve(features, weight, bias, _Settings(stride, padding, (1, 1), False, (0, 0), groups))
+    return _grouped(functional.conv2d, features, weight, bias, stride, padding, groups)
 
 
 def grouped_conv_transpose2d(
@@ -64,19 +63,24 @@ def grouped_conv_transpose2d(
     groups: int,
 ) -> Float[Tensor, "n b h2 w2"]:
     """Computes `torch.nn.functional.conv_transpose2d`. The second derivative runs one convolution for all groups."""
-    if not _is_differentiated(features, weight, groups):
-        return functional.conv_transpose2d(features, weight, bias, stride, padding, groups=groups)
-    return _convolve(features, weight, bias, _Settings(stride, padding, (1, 1), True, (0, 0), groups))
+    return _grouped(functional.conv_transpose2d, features, weight, bias, stride, padding, groups)
 
 
-def _is_differentiated(features: Tensor, weight: Tensor, groups: int) -> bool:
-    """Whether a grouped convolution is part of a graph. Compiled and exported graphs use PyTorch's convolution."""
-    if groups == 1 or not torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return False
-    return features.requires_grad or weight.requires_grad
-
-
-def _convolve(features: Tensor, weight: Tensor, bias: Tensor | None, settings: _Settings) -> Tensor:
+def _grouped(
+    function: Callable[..., Tensor],
+    features: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    groups: int,
+) -> Tensor:
+    """Calls PyTorch's convolution, or `_Convolution` if a grouped convolution is part of a graph that is not traced."""
+    differentiated = torch.is_grad_enabled() and (features.requires_grad or weight.requires_grad)
+    if groups == 1 or not differentiated or torch.compiler.is_compiling():
+        return function(features, weight, bias, stride, padding, groups=groups)
+    transposed = function is functional.conv_transpose2d
+    settings = _Settings(stride, padding, (1, 1), transposed, (0, 0), groups)
     # autocast does not convert the arguments of an `autograd.Function`
     features, weight = autocast_precision(features), autocast_precision(weight)
     bias = None if bias is None else autocast_precision(bias)

@@ -25,6 +25,7 @@ from torch.nn import functional
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import Noise
 from lit_gans.common.precision import full_precision
+from lit_gans.common.rank_zero import rank_and_world_size
 from lit_gans.training.adaptive_weight import (
     LARGEST,
     RecordedLayer,
@@ -319,6 +320,8 @@ class Adversary(nn.Module):
         # penalties come first, so that FSDP reduces gradients only after the penalties' gradients exist
         penalty = self._penalty(real, fake, condition, noise, progress)
         on_real, on_fake = self._scores(real, condition), self._scores(fake, condition)
+        if self.approximate_r1 and self._penalizes(progress):
+            penalty = penalty + self.penalty_every * self._approximate_r1(real, on_real, condition, noise)
         self._adapt(on_real, on_fake, progress)
         pairs = pairs_of(on_real, on_fake)
         function = relativistic if self.loss_name == "relativistic" else _LOSSES[self.loss_name][0]
@@ -332,9 +335,9 @@ class Adversary(nn.Module):
     def _penalty(
         self, real: Tensor, fake: Tensor, condition: Sequence[Tensor], noise: Noise, progress: Progress
     ) -> Tensor:
-        """Returns the sum of the weighted penalties of all discriminators; 0 in iterations without penalties."""
+        """Returns the sum of the weighted penalties of gradients; 0 in iterations without penalties."""
         total = real.new_zeros((), dtype=torch.float32)
-        if progress.iterations % self.penalty_every:
+        if not self._penalizes(progress):
             return total
         r1, r2 = value_at(self.r1_gamma, progress), value_at(self.r2_gamma, progress)
         for discriminator in self.discriminators:
@@ -344,12 +347,17 @@ class Adversary(nn.Module):
             if self.gradient_penalty:
                 eps = noise.uniform("eps", len(real), *[1] * (real.dim() - 1))
                 total = total + self.gradient_penalty * gradient_penalty(discriminator, real, fake, eps, *condition)
-            if self.approximate_r1:
-                noisy = real + _PERTURBATION * noise.normal("perturbation", len(real), *real.shape[1:])
-                pairs = pairs_of(discriminator(real, *condition), discriminator(noisy, *condition))
-                distance = added(functional.mse_loss(full_precision(a), full_precision(b)) for a, b in pairs)
-                total = total + self.approximate_r1 * distance
         return self.penalty_every * total
+
+    def _penalizes(self, progress: Progress) -> bool:
+        return progress.iterations % self.penalty_every == 0
+
+    def _approximate_r1(self, real: Tensor, on_real: Scores, condition: Sequence[Tensor], noise: Noise) -> Tensor:
+        """Returns the weighted squared difference between the scores of the data and of the data with noise."""
+        noisy = real + _PERTURBATION * noise.normal("perturbation", len(real), *real.shape[1:])
+        pairs = pairs_of(on_real, self._scores(noisy, condition))
+        squared = (functional.mse_loss(full_precision(a), full_precision(b)) for a, b in pairs)
+        return self.approximate_r1 * added(squared)
 
     def _lecam(self, on_real: Scores, on_fake: Scores) -> Tensor:
         """Updates the averaged scores, and returns the squared difference of the scores from the opposite average."""
@@ -378,7 +386,7 @@ class Adversary(nn.Module):
         needed += ["augmentation"] if self.augmentations.augmenter is not None else []
         if iteration is None and needed:
             raise RefusedInput(f"{needed[0]} depends on the iteration: pass iteration=NUMBER, the finished iterations.")
-        return Progress(iteration or 0, images_per_iteration=len(rows) * world_size())
+        return Progress(iteration or 0, images_per_iteration=len(rows) * rank_and_world_size()[1])
 
     def _ramp_at(self, progress: Progress) -> float:
         """Returns the factor in [0, 1] that ramps up the adversarial term after `start`."""
@@ -393,8 +401,7 @@ class Adversary(nn.Module):
     def _noise(self, rows: Tensor) -> Noise:
         """Returns the random numbers of a call. The seed is drawn on the CPU, so reading it does not synchronize."""
         seed = int(torch.randint(2**62, ())) if self._is_random else 0
-        rank = dist.get_rank() if world_size() > 1 else 0
-        return Noise(torch.Generator(rows.device), (seed,), rank, world_size())
+        return Noise(torch.Generator(rows.device), (seed,), *rank_and_world_size())
 
     def _augmented(self, data: Tensor | None, output: Tensor, noise: Noise, progress: Progress) -> Batch:
         """Returns augmented data, `image`, and augmented outputs, `fake`."""
@@ -436,15 +443,11 @@ def feature_distance(on_real: Scores, on_fake: Scores) -> Float[Tensor, ""]:
     return added(functional.l1_loss(full_precision(a), full_precision(b.detach())) for a, b in pairs) / len(fake)
 
 
-def world_size() -> int:
-    """Returns the number of processes, which is 1 without torch.distributed."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
 def mean_over_ranks(value: Tensor) -> Tensor:
     """Returns the mean of a tensor over all processes."""
-    if world_size() == 1:
+    world_size = rank_and_world_size()[1]
+    if world_size == 1:
         return value
     value = value.clone()
     dist.all_reduce(value)
-    return value / world_size()
+    return value / world_size

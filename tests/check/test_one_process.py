@@ -8,8 +8,17 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from lit_gans.check.one_process import NotJoined, RandomDraw, RecordingMode, ReplayMode, RunRecord, differences
+from lit_gans.check.one_process import (
+    NotJoined,
+    RandomDraw,
+    RecordingMode,
+    ReplayMode,
+    RunRecord,
+    differences,
+    make_private,
+)
 from lit_gans.check.recorder import Recorder
+from lit_gans.common.errors import RefusedInput
 from tests.strategies.ranks import ROOT
 
 
@@ -152,3 +161,16 @@ def test_the_loader_of_torch_is_as_before():
     observed(lambda: None)
     assert DataLoader.__iter__ is iterate
     assert RandomDraw("rand", "a.py:1", torch.ones(1)).line == "a.py:1"
+
+
+def test_records_are_never_read_from_a_folder_that_others_can_write_to(tmp_path):
+    make_private(tmp_path / "new")
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    make_private(tmp_path / "new")
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o777)
+    with pytest.raises(RefusedInput, match="other users can write to it: remove it"):
+        make_private(tmp_path / "shared")
+    (tmp_path / "link").symlink_to(tmp_path / "new")
+    with pytest.raises(RefusedInput, match="other users"):
+        make_private(tmp_path / "link")

@@ -281,10 +281,3 @@ def gather(tensor: Tensor, group: Any = None) -> list[Tensor]:
     over_nccl = distributed.get_backend(group) == "nccl"
     device = torch.device("cuda", torch.cuda.current_device()) if over_nccl else torch.device("cpu")
     return [gathered.to(tensor.device) for gathered in gather_all_tensors(tensor.to(device), group)]
-
-
-def place() -> tuple[int, int]:
-    """Returns the rank and the world size."""
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    return 0, 1
