@@ -75,9 +75,7 @@ def _grouped(
     padding: tuple[int, int],
     groups: int,
 ) -> Tensor:
-    """Calls PyTorch's convolution, or `_Convolution` if a grouped convolution is part of a graph that is not traced."""
-    differentiated = torch.is_grad_enabled() and (features.requires_grad or weight.requires_grad)
-    if groups == 1 or not differentiated or torch.compiler.is_compiling():
+    if not _is_differentiated(features, weight, groups):
         return function(features, weight, bias, stride, padding, groups=groups)
     transposed = function is functional.conv_transpose2d
     settings = _Settings(stride, padding, (1, 1), transposed, (0, 0), groups)
@@ -85,6 +83,13 @@ def _grouped(
     features, weight = autocast_precision(features), autocast_precision(weight)
     bias = None if bias is None else autocast_precision(bias)
     return _Convolution.apply(features, weight, bias, settings)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _is_differentiated(features: Tensor, weight: Tensor, groups: int) -> bool:
+    """Whether a grouped convolution is part of a graph. Compiled and exported graphs use PyTorch's convolution."""
+    if groups == 1 or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return False
+    return features.requires_grad or weight.requires_grad
 
 
 class _Convolution(torch.autograd.Function):
