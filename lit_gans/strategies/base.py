@@ -5,8 +5,8 @@ support them, too. The docstring of `NetworkStrategy` lists the attributes of a 
 
 The table lists the hooks in the order of their calls. The first column is the method that Lightning or torch calls, and
 the second column is the code that runs here. The third column is the state of a network's gradients afterwards (see
-`gradients`); `=` means unchanged. FSDP sets gradients without calling the hooks of parameters: its own hook sets the
-state to averaged where the table says local, except in `block_backward_sync`.
+`gradients`); `=` means unchanged. FSDP sets gradients without calling the hooks of parameters. Its own hook
+sets the state to averaged at the end of the pass where the table says local, except in `block_backward_sync`.
 
     Lightning, torch             here                                                        gradients
     ---------------------------  ----------------------------------------------------------  -------------------------

@@ -21,6 +21,7 @@ from lit_gans.checkpoints.remote import downloaded_to_node, is_address
 from lit_gans.checkpoints.sharded import merge_tensors, read_index, read_into, read_rest, verify_shards
 from lit_gans.common._compat.lightning import synchronizes_batch_norm
 from lit_gans.common._compat.torch import (
+    at_end_of_backward,
     begin_backward,
     begin_forward,
     end_forward,
@@ -30,7 +31,7 @@ from lit_gans.common._compat.torch import (
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.lightning import LightningModule, Trainer, TrainerFn
 from lit_gans.strategies.base import NetworkStrategy, average_over_ranks
-from lit_gans.strategies.gradients import AVERAGED, BLOCKED, LOCAL, NONE
+from lit_gans.strategies.gradients import AVERAGED, BLOCKED, INTERRUPTED, NONE, Gradients
 from lit_gans.strategies.module_networks import (
     OptimizedNetwork,
     find_networks,
@@ -274,8 +275,13 @@ class NetworkFSDP(NetworkStrategy):
     def _pass_backward(self, network: OptimizedNetwork, _: Tensor) -> None:
         """Updates the state of a network during a backward pass, because FSDP sets gradients without calling hooks."""
         gradients = self.gradients[network.name]
-        if network.trains:
-            gradients.state = BLOCKED if not self.averages else LOCAL if gradients.state.name == "local" else AVERAGED
+        if not network.trains:
+            return
+        if not self.averages:
+            gradients.state = BLOCKED
+        elif gradients.state.name != "local":
+            gradients.state = INTERRUPTED  # until the pass ends without an error
+            at_end_of_backward(partial(_end_backward, gradients))
 
     def _refuse_accumulated(self, trained: list[OptimizedNetwork], others: list[OptimizedNetwork]) -> None:
         for network in others:
@@ -403,6 +409,11 @@ class NetworkFSDP(NetworkStrategy):
                 for index, values in state["state"].items()
             }
             optimizer.load_state_dict(state | {"state": moments})
+
+
+def _end_backward(gradients: Gradients) -> None:
+    if gradients.state is INTERRUPTED:  # otherwise, a hook of an unsharded parameter has set it to local
+        gradients.state = AVERAGED
 
 
 def precision_policy(param_dtype: str, reduce_dtype: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """torch's private parts are still there, and still needed."""
 
+from contextlib import nullcontext
 from datetime import timedelta
 from importlib import import_module
 from importlib.metadata import version
@@ -135,6 +136,27 @@ def test_fsdp_declares_methods_only(groups):
     outputs.register_hook(_compat.begin_backward(network))
     outputs.sum().backward()
     torch.testing.assert_close(network[0].weight.grad.full_tensor(), torch.ones(2, 2))
+
+
+def test_the_end_of_a_backward_pass_calls_back_only_without_an_error():
+    assert not {"queue_callback", "register_end_of_backward_hook"} & {*dir(torch.autograd.graph)}, "use the public one"
+        "use the public one"
+    )
+    called = []
+
+    def fail(_):
+        raise ArithmeticError
+
+    for hooks in ([], [fail]):
+        start = torch.ones(1, requires_grad=True)
+        middle = 2 * start
+        for hook in hooks:
+            middle.register_hook(hook)
+        end = middle.exp()
+        end.register_hook(lambda _, hooks=hooks: _compat.at_end_of_backward(lambda: called.append(len(hooks))))
+        with pytest.raises(ArithmeticError) if hooks else nullcontext():
+            end.sum().backward()
+        assert called == [0]
 
 
 def test_the_public_scale_is_a_number():

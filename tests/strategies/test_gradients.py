@@ -182,6 +182,11 @@ class Interrupted(Trained):
         raise ArithmeticError
 
 
+class RawInterrupted(Interrupted):
+    def manual_backward(self, loss):
+        loss.backward()
+
+
 ALONE = "critic would be stepped with gradients of this process only: "
 IN_BLOCK = ALONE + "its last backward pass ran inside block_backward_sync"
 BY_HAND = ALONE + "compute them with self.manual_backward(loss)"
@@ -195,7 +200,8 @@ REFUSED = {
     **{(case, "ddp"): BY_HAND for case in (Raw, RawInTheMiddle, RawInTheMiddleOfAnother)},
     (Assigned, "ddp"): ALONE + "no backward pass has computed them since the last step",
     (Assigned, "zero_2"): BY_HAND,
-    (Interrupted, "ddp"): ALONE + "its last backward pass raised an error",
+    **{(Interrupted, name): ALONE + "its last backward pass raised an error" for name in ("ddp", "fsdp")},
+    (RawInterrupted, "fsdp"): ALONE + "its last backward pass raised an error",
 }
 
 # ---- what is right
