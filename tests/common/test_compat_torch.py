@@ -139,9 +139,8 @@ def test_fsdp_declares_methods_only(groups):
 
 
 def test_the_end_of_a_backward_pass_calls_back_only_without_an_error():
-    assert not {"queue_callback", "register_end_of_backward_hook"} & {*dir(torch.autograd.graph)}, "use the public one"
-        "use the public one"
-    )
+    private = torch.autograd.Variable._execution_engine.queue_callback
+    assert hasattr(torch.autograd.graph, "queue_callback") == (_compat.at_end_of_backward != private)
     called = []
 
     def fail(_):

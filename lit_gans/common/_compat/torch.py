@@ -23,6 +23,13 @@ try:  # public since https://github.com/pytorch/pytorch/pull/193607
 except ImportError:
     _copy, _lerp, _norm = torch._foreach_copy_, torch._foreach_lerp_, torch._foreach_norm
 
+# Calls a function when the running backward pass ends, unless the pass raises an error. Public since torch 2.15.
+at_end_of_backward: Callable[[Callable[[], None]], None] = (
+    torch.autograd.graph.queue_callback
+    if hasattr(torch.autograd.graph, "queue_callback")
+    else torch.autograd.Variable._execution_engine.queue_callback  # type: ignore[attr-defined]
+)
+
 # Base class of all norm layers with running statistics. torch documents only the individual layers. No issue found.
 NormBase = batchnorm._NormBase
 
@@ -199,14 +206,6 @@ def begin_backward(sharded: Any) -> Callable[[Tensor], Tensor]:
     No issue found.
     """
     return sharded._get_fsdp_state()._pre_backward
-
-
-def at_end_of_backward(callback: Callable[[], None]) -> None:
-    """Calls a function when the running backward pass ends, unless the pass raises an error. Call it from a hook.
-
-    FSDP2 reduces gradients with the same method. No issue found.
-    """
-    torch.autograd.Variable._execution_engine.queue_callback(callback)  # type: ignore[attr-defined]
 
 
 def global_module_hooks() -> dict[str, Any]:
