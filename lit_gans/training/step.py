@@ -7,7 +7,7 @@ implements it in plain PyTorch, `trainer_backend.py` with Lightning's Trainer an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lit_gans.common.compilation import uncompiled
 from lit_gans.common.noise import Noise, mix, seed_dropout
-from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
+from lit_gans.networks.spectral import one_power_iteration, spectral_layers
 from lit_gans.training.backend import Backend
 from lit_gans.training.batch import Batch, prepare_batch, repeat_batch, share_of_loss, split_batch
 from lit_gans.training.finite import LOSS, PENALTY, SCALE
@@ -39,7 +39,7 @@ class TrainingStep:
         self.gan, self.backend = gan, backend
         gan.backend = backend
         self._trainable = {name: trainable(gan.get_submodule(name)) for name in gan.network_names}
-        self._spectral_norms = [layer for layer in gan.modules() if isinstance(layer, SpectralNorm)]
+        self._spectral = {name: spectral_layers(gan.get_submodule(name)) for name in gan.network_names}
         self._random_numbers = torch.Generator(device=gan.device)
         weights = {name: [*map(backend.local_shard, weights)] for name, weights in self._trainable.items()}
         gan.finite.start(weights)
@@ -73,7 +73,7 @@ class TrainingStep:
                 microbatches[0] = gan.with_fake(microbatches[0])
             discriminator_inputs = microbatches
             if gan.generator_first and last:
-                with one_power_iteration(self._spectral_norms):
+                with self._one_power_iteration(generates=True):
                     discriminator_inputs = [self._with_detached_fake(batch) for batch in microbatches]
                 losses |= self._step(("generator",), microbatches, self.generator_terms)
             if gan.trains_discriminators:
@@ -143,7 +143,8 @@ class TrainingStep:
         """
         num = len(microbatches)
         total: dict[str, Tensor] = {}
-        with self._training_only(names), one_power_iteration(self._spectral_norms):
+        generates = "fake" not in microbatches[0]
+        with self._training_only(names), self._one_power_iteration(generates):
             for index, batch in enumerate(microbatches):
                 terms = terms_of(batch)
                 # gradients are averaged over the ranks only in the last microbatch
@@ -176,6 +177,20 @@ class TrainingStep:
         finally:
             for parameter in frozen:
                 parameter.requires_grad_(True)
+
+    def _one_power_iteration(self, generates: bool) -> AbstractContextManager[None]:
+        """Context manager in which each spectral norm runs one power iteration.
+
+        Args:
+            generates: whether the generator runs a forward pass.
+        """
+        layers = [layer for layers in self._spectral.values() for layer in layers]
+        used = (
+            [*layers]
+            if generates
+            else [layer for name, layers in self._spectral.items() if name != "generator" for layer in layers]
+        )
+        return one_power_iteration(layers, used) if layers else nullcontext()
 
     # ---- the discriminators' losses and penalties
 

@@ -34,6 +34,9 @@ SETTINGS = {
 # CycleGAN: at 0.02, weights of 0.02 before a norm move by 0.04, and another layout of the memory changes them by 6e-5
 SGD_LR = {"projected_gan": 2e-4, "cyclegan": 2e-3}
 CLIPPED_LR = {"projected_gan": 2e-4}
+# Projected GAN with seed 3: one activation is so close to the kink of its leaky ReLU that rounding flips its slope. If
+# all weights change by one unit in the last place, a trained weight moves by 4e-6. With seed 8, it moves by 3e-7.
+SEEDS = {"projected_gan": 8}
 STEPS = 2
 BATCH_SIZE = 8  # of all ranks together
 
@@ -78,7 +81,7 @@ def build(cell):
         channels_last=cell.precision != "bf16-mixed",
         generator_optimizer=optimizer,
         discriminator_optimizer=optimizer,
-        seed=3,
+        seed=SEEDS.get(cell.gan, 3),
     )
     for layer in module.modules():  # gloo has no synchronized batch norm, and each rank has its own statistics
         if isinstance(layer, nn.BatchNorm2d):
