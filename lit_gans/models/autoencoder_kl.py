@@ -1,6 +1,8 @@
 """Adversarial autoencoders. `quantizer=kl`: Rombach, Blattmann, Lorenz, Esser and Ommer 2022, "High-Resolution Image
 Synthesis with Latent Diffusion Models". `quantizer=vq`: Esser, Rombach and Ommer 2021, "Taming Transformers for
-High-Resolution Image Synthesis".
+High-Resolution Image Synthesis". `quantizer=fsq`: Mentzer, Minnen, Agustsson and Tschannen 2023, "Finite Scalar
+Quantization: VQ-VAE Made Simple". `quantizer=lfq`: Yu et al. 2023, "Language Model Beats Diffusion -- Tokenizer is
+Key to Visual Generation".
 """
 
 from __future__ import annotations
@@ -8,7 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -27,9 +30,18 @@ from lit_gans.data.contracts import ImageSource, PairedSource, UnpairedSource
 from lit_gans.data.images import to_networks
 from lit_gans.data.reading import images_in_rows, num_images
 from lit_gans.metrics.perceptual import Perceptual, perceptual_network
-from lit_gans.networks.autoencoder import Autoencoder, DiagonalGaussian, VectorQuantizer, perplexity, usage_of
+from lit_gans.networks.autoencoder import Autoencoder
 from lit_gans.networks.autoencoder_names import load_diffusers
 from lit_gans.networks.blocks import Norm, cut, multiple_of, padded
+from lit_gans.networks.bottlenecks import (
+    DiagonalGaussian,
+    FiniteScalarQuantizer,
+    LookupFreeQuantizer,
+    VectorQuantizer,
+    entropy_of_mean,
+    perplexity,
+    usage_of,
+)
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.training.adaptive_weight import LARGEST, adaptive_weight, gradient_at, weight_gradient, with_gradient
 from lit_gans.training.batch import Batch, refuse_layout
@@ -70,7 +82,8 @@ class AutoencoderKL(Translator):
 
     Args:
         quantizer: `kl` samples latents from Gaussians with a KL penalty. `vq` replaces each latent vector by the
-            nearest of `num_codes` learned vectors.
+            nearest of `num_codes` learned vectors. `fsq` rounds each value of a latent to one of `levels`. `lfq`
+            replaces each value of a latent by its sign.
         latent_channels: number of channels of the latent map.
         multipliers: number of channels at each resolution relative to `generator_width`, from the highest resolution to
             the lowest. Each resolution is half of the previous resolution.
@@ -86,8 +99,12 @@ class AutoencoderKL(Translator):
         scaling_factor: factor by which a diffusion model multiplies latents. It is only stored, for exports.
         shift_factor: number that a diffusion model subtracts from latents before it multiplies them. It is only stored.
         train: `all`, or `decoder` to freeze the encoder and the vectors, so that the latents of images do not change.
-        num_codes: number of learned vectors (`vq`). `codebook/perplexity` logs how many a batch uses.
-        commitment_weight: weight of the encoder's term in the quantizer's loss (`vq`).
+        num_codes: number of learned vectors (`vq`). With every quantizer except `kl`, `codebook/perplexity` logs how
+            many vectors a batch uses.
+        levels: number of levels of each latent channel (`fsq`), one number for each channel.
+        commitment_weight: weight of the encoder's term in the quantizer's loss (`vq`, `lfq`).
+        entropy_weight: weight of the entropies that make the encoder decide for one vector at each position, but use
+            all vectors (`lfq`, Yu et al. 2023, equation 5).
         legacy: whether `commitment_weight` applies to the term of the vectors instead (`vq`). The published VQGAN
             weights were trained in this way, with `legacy=True` in the authors' code.
         kl_weight: weight of the KL divergence of an image relative to its reconstruction loss, if both are sums over
@@ -115,7 +132,7 @@ class AutoencoderKL(Translator):
 
     def __init__(
         self,
-        quantizer: Literal["kl", "vq"] = "kl",
+        quantizer: Literal["kl", "vq", "fsq", "lfq"] = "kl",
         latent_channels: int = 4,
         multipliers: Sequence[int] = (1, 2, 4, 4),
         blocks: int = 2,
@@ -128,7 +145,9 @@ class AutoencoderKL(Translator):
         shift_factor: float | None = None,
         train: Literal["all", "decoder"] = "all",
         num_codes: int = 1024,
+        levels: Sequence[int] = (8, 5, 5, 5),
         commitment_weight: float = 0.25,
+        entropy_weight: float = 0.1,
         legacy: bool = False,
         kl_weight: Number = 1e-6,
         perceptual: Perceptual = "efficientnet_lite0",
@@ -161,9 +180,14 @@ class AutoencoderKL(Translator):
         if legacy and quantizer != "vq":
             raise RefusedInput("legacy=true is an option of the vector quantizer: it needs quantizer=vq.")
         refuse_below(0, discriminator_start=discriminator_start)
-        refuse_weights(kl_weight=kl_weight, commitment_weight=commitment_weight)
+        refuse_weights(kl_weight=kl_weight, commitment_weight=commitment_weight, entropy_weight=entropy_weight)
+        if quantizer == "fsq" and (len(levels) != latent_channels or min(levels) < 3):
+            raise RefusedInput(
+                f"levels={[*levels]}: quantizer=fsq needs a number of at least 3 for each of the"
+                f" latent_channels={latent_channels} channels."
+            )
         refuse_weights(perceptual_weight=perceptual_weight, adversarial_weight=adversarial_weight)
-        self.quantizer, self.latent_channels, self.num_codes = quantizer, latent_channels, num_codes
+        self.quantizer, self.latent_channels, self.entropy_weight = quantizer, latent_channels, entropy_weight
         self.kl_weight, self.adversarial_weight, self.adaptive_weight = kl_weight, adversarial_weight, adaptive_weight
         self.perceptual, self.perceptual_file, self.perceptual_weight = perceptual, perceptual_file, perceptual_weight
         self.discriminator_start = discriminator_start
@@ -172,15 +196,19 @@ class AutoencoderKL(Translator):
             self.trains_against = ()
         self.input_channels = self.channels
         self._perceptual: tuple[nn.Module, ...] = ()  # a tuple hides it from the optimizer and checkpoints
-        vector = quantizer == "vq"
         shape = self.channels, self.image_size
-        codes = num_codes, latent_channels, commitment_weight, legacy
+        bottlenecks: dict[str, Callable[[], nn.Module]] = {
+            "kl": DiagonalGaussian,
+            "vq": partial(VectorQuantizer, num_codes, latent_channels, commitment_weight, legacy),
+            "fsq": partial(FiniteScalarQuantizer, levels),
+            "lfq": partial(LookupFreeQuantizer, latent_channels, commitment_weight, entropy_weight),
+        }
         with self.building():
             self.generator = Autoencoder(
                 *shape,
                 latent_channels,
-                VectorQuantizer(*codes) if vector else DiagonalGaussian(),
-                latent_channels if vector else 2 * latent_channels,
+                bottlenecks[quantizer](),
+                2 * latent_channels if quantizer == "kl" else latent_channels,
                 generator_width,
                 multipliers,
                 blocks,
@@ -287,13 +315,13 @@ class AutoencoderKL(Translator):
 
     def with_fake(self, batch: Batch) -> Batch:
         noise = batch.get("posterior")
-        images, features, loss, codes = self._reconstructed(self.generator, batch, noise)
-        outputs = {"fake": images, "features": features, "bottleneck": loss}
-        return {**batch, **outputs, **({} if codes is None else {"codes": codes})}
+        images, features, loss, codes, assignment = self._reconstructed(self.generator, batch, noise)
+        outputs = {"fake": images, "features": features, "bottleneck": loss, "codes": codes, "assignment": assignment}
+        return {**batch, **{name: value for name, value in outputs.items() if value is not None}}
 
     def _reconstructed(
         self, generator: nn.Module, batch: Batch, noise: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
         images, *others = generator(padded(batch["input"], self.generator.multiple), noise)
         return (cut(images, batch["input"]), *others)
 
@@ -340,10 +368,13 @@ class AutoencoderKL(Translator):
 
     def _bottleneck_loss(self, batch: Batch) -> Tensor:
         loss = batch["bottleneck"].mean()
+        if "assignment" in batch:
+            loss = loss - self.entropy_weight * entropy_of_mean(batch["assignment"], self.mean_over_ranks)
         self.terms["loss/bottleneck"] = loss.detach()
         if self.quantizer == "kl":
             return self.now(self.kl_weight) / math.prod(self.image_shape) * loss
-        usage = self.mean_over_ranks(usage_of(batch["codes"], self.num_codes))
+        num_codes: int = self.generator.bottleneck.num_codes  # type: ignore[assignment]
+        usage = self.mean_over_ranks(usage_of(batch["codes"], num_codes))
         self.terms["codebook/perplexity"] = perplexity(usage)
         return _CODEBOOK_WEIGHT * loss
 
@@ -353,7 +384,7 @@ class AutoencoderKL(Translator):
     def encode(
         self, pictures: Float[Tensor, "n c h w"], *, weights: Weights | None = None
     ) -> tuple[Float[Tensor, "n z p q"], Int64[Tensor, "n p q"] | None]:
-        """Returns the latents of images in [0, 1]: means (`kl`), or the nearest vectors and their indices (`vq`).
+        """Returns the latents of images in [0, 1]: means (`kl`), or quantized vectors and their indices.
 
         Args:
             pictures: images whose height and width are multiples of the encoder's downsampling factor.

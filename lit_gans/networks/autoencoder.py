@@ -1,5 +1,6 @@
-"""Encoder and decoder of latent diffusion (Rombach et al. 2022, appendix E.1; Esser et al. 2021, table 7), and the
-bottleneck between them: a Gaussian for each value of the latent map, or vector quantization.
+"""Encoder and decoder of latent diffusion (Rombach et al. 2022, appendix E.1; Esser et al. 2021, table 7).
+
+`bottlenecks.py` contains the layers between them.
 
 Shapes: N batch, C image channels, H and W height and width, Z latent channels.
 """
@@ -10,18 +11,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import gcd
 
-import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.precision import full_precision, without_autocast
 from lit_gans.common.size import Size, as_size, sides, size_value
 from lit_gans.networks.blocks import UpsampledConv2d
+from lit_gans.networks.bottlenecks import Bottleneck
 
-Bottleneck = tuple[Tensor, Tensor, Tensor | None]  # latents, a loss for each image, and the indices of vectors
-_LOG_VARIANCE = (-30.0, 20.0)  # range in which the exponential neither underflows nor is too large
 _GROUPS, _PER_GROUP = 32, 4  # maximum number of groups of group norm, and minimum number of channels per group
 _EPS = 1e-6  # epsilon of group norm, as in the authors' code
 
@@ -75,8 +73,7 @@ class Autoencoder(nn.Module):
         channels: C.
         image_size: H and W, which must be multiples of f.
         latent_channels: Z.
-        bottleneck: `DiagonalGaussian` or `VectorQuantizer`. It maps the encoder's output to latents, a loss for each
-            image, and the indices of vectors.
+        bottleneck: layer of `bottlenecks.py` that maps the encoder's output to a `Bottleneck`.
         encoded: number of channels of the encoder's output.
         width: number of channels of the highest-resolution feature map.
         multipliers: number of channels at each resolution relative to `width`, from the highest resolution to the
@@ -146,7 +143,7 @@ class Autoencoder(nn.Module):
 
     def forward(
         self, images: Float[Tensor, "n c h w"], noise: Float[Tensor, "n z p q"] | None = None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
         """Reconstructs images.
 
         Args:
@@ -154,17 +151,17 @@ class Autoencoder(nn.Module):
             noise: standard normal numbers, for a bottleneck that samples latents. None uses the means of the latents.
 
         Returns:
-            Reconstructions (N, C, H, W), the input of the last layer (N, F, H, W), the bottleneck's loss for each image
-            (N,), and the index of each latent vector (N, H / f, W / f). The indices are None for `DiagonalGaussian`.
+            Reconstructions (N, C, H, W), the input of the last layer (N, F, H, W), and the loss, the codes and the
+            assignment of the `Bottleneck`.
         """
-        latents, loss, codes = self.bottleneck(self.encoder(images), noise)
+        latents, *others = self.bottleneck(self.encoder(images), noise)
         features = self.decoder(latents)
-        return self.last(features), features, loss, codes
+        return self.last(features), features, *others
 
     def encode(self, images: Float[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n z p q"], Tensor | None]:
         """Returns latents without noise, and the index of each latent vector, or None for `DiagonalGaussian`."""
-        latents, _, codes = self.bottleneck(self.encoder(images))
-        return latents, codes
+        found: Bottleneck = self.bottleneck(self.encoder(images))
+        return found.latents, found.codes
 
     def decode(self, latents: Float[Tensor, "n z p q"]) -> Float[Tensor, "n c h w"]:
         """Decodes latents to images."""
@@ -188,75 +185,3 @@ def _normalized(channels: int, groups: int | None) -> list[nn.Module]:
 
 def _group_norm(channels: int, groups: int | None) -> nn.GroupNorm:
     return nn.GroupNorm(groups or gcd(_GROUPS, max(1, channels // _PER_GROUP)), channels, eps=_EPS)
-
-
-class DiagonalGaussian(nn.Module):
-    """Samples a latent map from Gaussians with the mean and the log variance that an encoder returns.
-
-    The loss is the KL divergence to the standard normal distribution in nats, summed over the latent map (Kingma and
-    Welling 2014, appendix B).
-    """
-
-    def forward(
-        self, moments: Float[Tensor, "n twice h w"], noise: Float[Tensor, "n z h w"] | None = None
-    ) -> Bottleneck:
-        """Returns latents (n, z, h, w), the KL divergence of each image (n,), and None.
-
-        Args:
-            moments: means and log variances, concatenated along the channels.
-            noise: standard normal numbers. None returns the means as latents.
-        """
-        mean, log_variance = full_precision(moments).chunk(2, 1)
-        log_variance = log_variance.clamp(*_LOG_VARIANCE)
-        divergence = (mean.square() + log_variance.exp() - 1 - log_variance).sum((1, 2, 3)) / 2
-        latents = mean + 0 if noise is None else mean + (log_variance / 2).exp() * noise
-        return latents, divergence, None
-
-
-class VectorQuantizer(nn.Module):
-    """Replaces each vector of a feature map by the nearest learned vector (van den Oord et al. 2017).
-
-    The loss follows equation 3 and is a mean over the map. One term moves the learned vectors towards the encoder's
-    output, and the other term moves the encoder's output towards the learned vectors. The gradient of the latents is
-    passed unchanged to the encoder's output (straight-through estimator).
-
-    Args:
-        num_codes: number of learned vectors.
-        channels: length of a vector.
-        commitment_weight: weight of the encoder's term, beta in equation 3.
-        legacy: whether beta is applied to the vectors' term instead. VQGAN's code had this mistake when its
-            published weights were trained.
-    """
-
-    def __init__(self, num_codes: int, channels: int, commitment_weight: float = 0.25, legacy: bool = False) -> None:
-        super().__init__()
-        self.commitment_weight, self.legacy = commitment_weight, legacy
-        self.vectors = nn.Parameter(torch.empty(num_codes, channels).uniform_(-1, 1) / num_codes)
-
-    def forward(self, encoded: Float[Tensor, "n z h w"], noise: Tensor | None = None) -> Bottleneck:
-        """Returns latents (n, z, h, w), the loss of each image (n,), and the index of each vector (n, h, w)."""
-        encoded = full_precision(encoded)
-        with without_autocast(encoded):
-            codes = self._nearest(encoded.detach().movedim(1, -1))
-            quantized = functional.embedding(codes, self.vectors).movedim(-1, 1)
-            vector_term, encoder_term = (quantized - encoded.detach()).square(), (encoded - quantized.detach()).square()
-            unweighted, weighted = (encoder_term, vector_term) if self.legacy else (vector_term, encoder_term)
-            loss = (unweighted + self.commitment_weight * weighted).mean((1, 2, 3))
-            return encoded + (quantized - encoded).detach(), loss, codes
-
-    def _nearest(self, encoded: Float[Tensor, "n h w z"]) -> Int64[Tensor, "n h w"]:
-        vectors = self.vectors.detach()
-        # squared distances, without the squared norm of the encoder's output, which is equal for all vectors
-        return (vectors.square().sum(1) - 2 * encoded @ vectors.T).argmin(-1)
-
-
-def perplexity(usage: Float[Tensor, " k"]) -> Float[Tensor, ""]:
-    """Computes the effective number of used vectors, the exponential of the entropy of their frequencies."""
-    return torch.special.entr(usage).sum().exp()
-
-
-def usage_of(codes: Int64[Tensor, "n h w"], num_codes: int) -> Float[Tensor, " k"]:
-    """Returns the relative frequency of each vector in a batch."""
-    flat = codes.flatten()
-    weights = torch.full((len(flat),), 1 / len(flat), device=codes.device)
-    return torch.zeros(num_codes, device=codes.device).scatter_add(0, flat, weights)

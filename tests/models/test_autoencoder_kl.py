@@ -105,11 +105,38 @@ def test_the_discriminator_has_half_the_hinge_loss(module):
 def test_the_quantizer_s_loss_is_added_and_its_usage_logged(module):
     module = module(quantizer="vq", num_codes=6, adversarial_weight=0.0)
     batch = in_training(module)
-    _, _, loss, codes = module.generator(batch["image"])
+    _, _, loss, codes, _ = module.generator(batch["image"])
     expected = (batch["fake"] - batch["image"]).abs().mean() + loss.mean()
     torch.testing.assert_close(module.generator_loss(batch["fake"], batch), expected)
     usage = codes.flatten().bincount(minlength=6) / codes.numel()
     torch.testing.assert_close(module.terms["codebook/perplexity"], (-(usage * (usage + 1e-12).log()).sum()).exp())
+
+
+@pytest.mark.parametrize("quantizer", ["fsq", "lfq"])
+def test_quantizers_without_learned_vectors_train(tiny_gan, random_images, fit, quantizer):
+    module = tiny_gan("autoencoder_kl", discriminator_start=1, quantizer=quantizer, latent_channels=3, levels=[4, 3, 3])
+    logged = fit(module, random_images(), 2, log_every_n_steps=1).logged_metrics
+    num = {"fsq": 36, "lfq": 8}[quantizer]
+    assert 1 <= logged["codebook/perplexity"] <= num
+    latents, codes = module.encode(torch.rand(2, 1, 16, 16))
+    assert latents.abs().max() <= 1
+    assert codes.min() >= 0
+    assert codes.max() < num
+
+
+def test_the_loss_of_signs_has_the_entropy_of_all_images(module):
+    module = module(quantizer="lfq", latent_channels=3, entropy_weight=0.3, adversarial_weight=0.0).double()
+    image = torch.rand(4, 1, 16, 16, dtype=torch.double) * 2 - 1
+    batch = module.with_fake({"image": image, "input": image})
+    mean = batch["assignment"].mean(0)
+    diversity = torch.special.entr(mean.clamp(min=1e-5)).sum()
+    expected = (batch["fake"] - image).abs().mean() + batch["bottleneck"].mean() - 0.3 * diversity
+    torch.testing.assert_close(module.generator_loss(batch["fake"], batch), expected, rtol=1e-4, atol=0)
+
+
+def test_levels_that_do_not_fit_the_channels_are_refused(module):
+    with pytest.raises(RefusedInput, match=r"levels=\[8, 5\]: quantizer=fsq needs .* latent_channels=4 channels"):
+        module(quantizer="fsq", levels=[8, 5])
 
 
 def by_iteration(module, data, fit, iterations=4, **arguments):

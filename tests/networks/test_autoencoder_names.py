@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from lit_gans.networks.autoencoder import Autoencoder, DiagonalGaussian
+from lit_gans.networks.autoencoder import Autoencoder
 from lit_gans.networks.autoencoder_names import to_diffusers
+from lit_gans.networks.bottlenecks import DiagonalGaussian
 
 SD = {"width": 128, "multipliers": (1, 2, 4, 4), "blocks": 2}  # also of SDXL and FLUX
 

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from lit_gans.models.autoencoder_kl import AutoencoderKL
-from lit_gans.networks.autoencoder import Autoencoder, DiagonalGaussian, VectorQuantizer
+from lit_gans.networks.autoencoder import Autoencoder
+from lit_gans.networks.bottlenecks import DiagonalGaussian, VectorQuantizer
 from lit_gans.training import adaptive_weight
 from tests.references.conftest import checkout, copy_weights, gradients, layers_of, training_norms
 

@@ -28,6 +28,8 @@ SETTINGS = {
     "cyclegan": {"patch_depth": 2, "cycle_weight": 1.0, "pool_size": 4, "blocks": 1},
     "autoencoder_kl": AUTOENCODER | {"kl_weight": 0.1, "latent_channels": 1},
     "autoencoder_kl:decoder": AUTOENCODER | {"train": "decoder", "latent_channels": 1},
+    # the temperature multiplies gradients of the entropies by 200, and so their rounding errors
+    "autoencoder_kl:lfq": AUTOENCODER | {"quantizer": "lfq", "latent_channels": 3, "entropy_weight": 0.01},
     "autoencoder_kl:vq": AUTOENCODER | {"quantizer": "vq", "num_codes": 8, "perceptual": "efficientnet_lite0"},
 }
 # Projected GAN: the gradient of a bias is a sum of large terms that cancel, off by 2e-3 in float32, 1e-16 in float64.
