@@ -1,4 +1,4 @@
-"""Callback that writes grids of samples of fixed latents during training, and an animation of the grids."""
+"""Callback that writes sample grids from fixed latents during training, and an animation of the grids."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Samples(GenerativeCallback):
         return f"Samples({self.num}, {self.seed})"
 
     def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
-        """Returns whether a state belongs to a `Samples` callback, even with other settings."""
+        """Returns whether a state belongs to a `Samples` callback. Settings may differ."""
         return key.partition("(")[0] == "Samples"
 
     def state_dict(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Samples(GenerativeCallback):
                 set_aside(self.folder(trainer))
         elif not self._iterations:  # checkpoints of earlier versions do not store the iterations
             self._iterations = iterations
-        else:  # the last grid of a training is written after its last checkpoint, which does not list it
+        else:  # the last checkpoint of a run does not list the last grid, which is written after the checkpoint
             self._iterations = [each for each in iterations if each in self._iterations or each == step]
         if trainer.global_step == 0:
             self._write(trainer, pl_module)
