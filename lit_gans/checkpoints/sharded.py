@@ -262,7 +262,7 @@ def _split_tensors(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str
 
 
 def merge_tensors(rest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Adds named tensors to a checkpoint without tensors. This is the inverse of `_split_tensors`."""
+    """Inserts the tensors into `rest`, a checkpoint whose tensors were split off by `_split_tensors`."""
     state_dict: dict[str, torch.Tensor] = {}
     optimizers = [saved | {"state": dict(saved["state"])} for saved in rest["optimizer_states"]]
     for name, value in tensors.items():
