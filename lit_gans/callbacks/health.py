@@ -47,7 +47,7 @@ class Look:
             image of the same class at a distance below `TWIN`. The value is 0 for translations, because they vary as
             their input images do.
         classes: classes in which most samples have twins.
-        copies: share of samples that are copies of training images, see `copied`; None if it was not measured.
+        copies: share of samples that are copies of training images, see `copied`; None if this share was not measured.
     """
 
     iteration: int
@@ -108,7 +108,7 @@ def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> t
 
     A failure is reported if all checks of the last `patience` iterations show this failure. For the distance to the
     real images, the median of these checks decides. A run of at most `patience` iterations is `learning`. The failures
-    are tested in this order, with the thresholds above:
+    are tested in this order, with the thresholds of this module:
 
     - memorizing: more than 20 % of the samples are copies of training images.
     - diverging: samples are far from real images and come no closer, and the smallest distance of an earlier check was

@@ -73,7 +73,7 @@ class RecentCheckpoints:
 
         Both names are hard links to the same bytes. Which checkpoints are removed depends only on the names in the
         folder, so a resumed run also removes checkpoints that a killed run left behind. Checkpoints of later iterations
-        are kept: they were saved by a previous training, before this run resumed from an earlier checkpoint.
+        are kept, because they were saved before this run resumed from an earlier checkpoint.
 
         Args:
             folder: folder of the checkpoints.

@@ -188,7 +188,7 @@ class TimeLeft:
             self._begin = (self._begin[0] + seconds, self._begin[1])
 
     def seconds(self, trainer: Trainer, total: int | None) -> float | None:
-        """Returns the remaining time in seconds, or None if it is unknown or the last iteration has ended.
+        """Returns the remaining time in seconds, or None if this time is unknown or the last iteration has ended.
 
         Args:
             trainer: trainer of the run.

@@ -38,7 +38,7 @@ class RankExchange:
         Args:
             trainer: the trainer.
             now: current time in seconds.
-            signal: number of the signal that this rank has received, or None.
+            signal: number of the signal that this rank has received, or None without a signal.
             is_save_due: whether a save is due on this rank.
         """
         if trainer.world_size == 1:

@@ -30,8 +30,9 @@ _MAX_FRAME_SIZE = 768  # maximum width and height of a frame, in pixels
 class Samples(GenerativeCallback):
     """Writes sample grids to `samples/<iteration>.png` in the run folder, and an animation when the training ends.
 
-    The animation `samples/training.gif` shows the grids of this run. In a resumed run, it also shows the grids up to
-    the checkpoint from which the run resumed. A new run renames the `samples` folder of an earlier run to `samples-1`.
+    The animation `samples/training.gif` shows the grids of this run. In a resumed run, the animation also shows the
+    grids up to the checkpoint from which the run resumed. A new run renames the `samples` folder of an earlier run to
+    `samples-1`.
 
     The loggers of TensorBoard, Weights & Biases and MLflow receive the same grids, see `log_grid`. Samples of
     `Plottable` data, such as points, are plotted. Grids of pix2pix show inputs, translations and targets. Grids of

@@ -81,7 +81,7 @@ class Throughput(GenerativeCallback):
 
     @property
     def mean_images_per_second(self) -> float:
-        """Mean number of images per second over the whole training in this process."""
+        """Mean number of images per second over the whole training run in this process."""
         return self._all_images / self._all_seconds if self._all_seconds else 0.0
 
     @property

@@ -38,7 +38,7 @@ def overview() -> str:
 def run(arguments: list[str]) -> int:
     """Runs a command line and returns the exit code.
 
-    Adds the current folder to the end of `sys.path`, so that its classes can be imported.
+    Adds the current folder to the end of `sys.path`, so that classes in this folder can be imported.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a path may contain characters that the locale cannot encode

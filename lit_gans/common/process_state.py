@@ -31,11 +31,11 @@ _LAUNCHED = "LOCAL_RANK"  # environment variable that launchers, and Lightning's
 def process_state_restored() -> Iterator[None]:
     """Context manager that restores the global state of the process when training ends or raises an error.
 
-    The next training in the same process then gives the same results as in a new process. Lightning sets the flags for
-    `deterministic` and `benchmark` and does not reset them. Lightning also sets environment variables for the processes
-    that it starts, and would later mistake these variables for the variables of a launcher. Modules and callbacks can
-    change further state, such as the default data type. The process group is destroyed, unless a launcher started this
-    process.
+    The next training run in the same process then gives the same results as in a new process. Lightning sets the flags
+    for `deterministic` and `benchmark` and does not reset them. Lightning also sets environment variables for the
+    processes that it starts, and would later mistake these variables for the variables of a launcher. Modules and
+    callbacks can change further state, such as the default data type. The process group is destroyed, unless a launcher
+    started this process.
     """
     # Lightning's `isolate_rng` does not restore the random states if an exception is raised
     numbers, numpy_numbers = random.getstate(), np.random.get_state()

@@ -78,7 +78,7 @@ def gans() -> dict[str, type]:
 
 
 def is_gan(cls: type) -> bool:
-    """Returns whether a class is a GAN. A base class is not, because it defines no loss."""
+    """Returns whether a class is a GAN. A base class that defines no loss is not a GAN."""
     from lit_gans.training.module import AdversarialModule
 
     return issubclass(cls, AdversarialModule) and cls.generator_loss is not AdversarialModule.generator_loss

@@ -198,7 +198,7 @@ def own_folder(folder: Path, is_copy: bool = False) -> Iterator[None]:
 
 
 def newest_run(parent: Path) -> Path | None:
-    """Returns the highest version folder in `parent` that has a checkpoint, or None."""
+    """Returns the highest version folder in `parent` that has a checkpoint, or None if no folder has one."""
     versions = [folder for folder in parent.glob("version_*") if checkpoints_of(folder)]
     return max(versions, key=_number, default=None)
 

@@ -82,7 +82,7 @@ def bench(
     device: Literal["cpu", "cuda"] | None = None,
     output: str | None = None,
 ) -> dict[str, Any]:
-    """Measures the training speed and the peak memory of GANs in short trainings.
+    """Measures the training speed and the peak memory of GANs in short training runs.
 
     Every combination of a GAN, a mode, a batch size and a strategy is trained for a short time. Prints the number of
     real images per second over all processes and discriminator steps, the median duration of an iteration in

@@ -99,7 +99,7 @@ def evaluate(
         fake: folder of generated images, used instead of a checkpoint.
         real: folder of real images.
         data: source of real images; null uses `real`, or the data that the checkpoint was trained on.
-        metrics: feature extractor, scores, number of samples and seed; null uses the metrics of the training.
+        metrics: feature extractor, scores, number of samples and seed; null uses the metrics of the training run.
         image_size: height and width to which images in folders are resized; null requires images of equal size.
         value_range: values of files in folders that are mapped to black and white; null uses 0 and 255, or 0 and 65535
             for 16-bit files.

@@ -1,4 +1,4 @@
-"""`lit-gans export checkpoint=PATH [format=onnx]`: writes networks as safetensors, ONNX or for diffusers.
+"""`lit-gans export checkpoint=PATH [format=onnx]`: writes networks as safetensors, as ONNX or for diffusers.
 
 Examples:
     lit-gans export checkpoint=outputs/dcgan_digits/version_0 dtype=float16 output=my_networks

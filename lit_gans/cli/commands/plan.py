@@ -109,10 +109,10 @@ def planned(arguments: list[str]) -> list[str]:
 def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None) -> Path:
     """Chooses settings for training on a folder of images within a given time, and writes them as an experiment.
 
-    Inspects the images and times short trainings on this device. Then chooses the image size, the width of the
+    Inspects the images and times short training runs on this device. Then chooses the image size, the width of the
     networks, the batch size, the weight of R1, the number of iterations and the evaluation. Prints every choice with
-    the keys that change it, and the expected duration. Keys of `lit-gans train` that the user sets are kept. The rules
-    are in `lit_gans.cli.rules`.
+    the keys that change it, and the expected duration. Values that the user sets for keys of `lit-gans train` are kept.
+    The rules are in `lit_gans.cli.rules`.
 
     Args:
         minutes: duration of the training in minutes, including evaluations.
@@ -156,7 +156,7 @@ def _plan(arguments: list[str]) -> Path:
 
 @dataclass(frozen=True)
 class Beginning:
-    """Run whose networks initialize a new run.
+    """Existing run whose networks initialize a new run.
 
     Args:
         checkpoint: path of the run's checkpoint.

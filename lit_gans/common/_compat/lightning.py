@@ -69,7 +69,7 @@ def start_others_with(trainer: Trainer, command: Sequence[str]) -> None:
 def children(launcher: object) -> list[subprocess.Popen]:
     """Returns the processes that Lightning has started, from `_SubprocessScriptLauncher.procs`.
 
-    The method `kill` of the launcher does not wait for the processes, so that they can remain as zombies:
+    The method `kill` of the launcher does not wait for the processes, so they can remain as zombies:
     https://github.com/Lightning-AI/pytorch-lightning/issues/17248.
     """
     return list(launcher.procs) if isinstance(launcher, launchers._SubprocessScriptLauncher) else []
