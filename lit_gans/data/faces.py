@@ -131,8 +131,8 @@ ATTRIBUTES: dict[Label, Attribute] = {
 def draw(seed: int, *index: int | str) -> Face:
     """Samples an option for every attribute.
 
-    An option depends only on the seed, the index and the name of the attribute, so that the attributes are independent.
-    Attributes that cannot be visible together, such as hair under a hat, both have an option; see `visible`.
+    An option depends only on the seed, the index and the name of the attribute. The attributes are therefore
+    independent. Options are also sampled for attributes that cannot be seen, such as hair under a hat; see `visible`.
     """
     return {name: attribute.drawn(mix(seed, *index, name) / 2**63) for name, attribute in ATTRIBUTES.items()}
 
@@ -161,7 +161,7 @@ def visible(face: Face) -> Face:
 
 
 def matches(face: Face, rule: Rule) -> bool:
-    """Returns whether a face matches a rule in every attribute. If the rule lists several options, any one matches."""
+    """Returns whether a face matches a rule in every attribute. Any option of a list matches."""
     return all(face[name] in ([options] if isinstance(options, str) else options) for name, options in rule.items())
 
 
@@ -283,7 +283,7 @@ def svg_of(face: Face) -> str:
     return drawing
 
 
-# square part of the drawing that an image shows, in units of the drawing; it omits the lower edge of the clothes
+# square part of the drawing that an image shows, in units of the drawing; the lower edge of the clothes is cropped
 _SIDE = 256
 _LEFT, _TOP = 4, 0
 
@@ -294,7 +294,8 @@ def render(face: Face, image_size: Size, background: tuple[int, int, int] | None
     Args:
         face: option of each attribute.
         image_size: height and width of the image. In a rectangular image, the face fits the shorter side.
-        background: red, green and blue, 0 to 255, of the background; None renders a transparent background (RGBA).
+        background: color of the background (red, green, blue), each from 0 to 255; None renders a transparent
+            background (RGBA).
     """
     height, width = sides(image_size)
     unit = _SIDE / min(height, width)

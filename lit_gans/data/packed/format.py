@@ -105,7 +105,7 @@ class Packed:
         images: memory-mapped images. A memory page is read on first access.
         labels: class index of each image.
         about: description of the source, the skipped files, and the number of files for each note. Also contains the
-            lowest and the highest value in each kind of file, as fractions of the value range.
+            lowest and the highest value of each kind of file, as fractions of the value range.
         chunks: number of images and CRC-32 of each chunk.
     """
 
