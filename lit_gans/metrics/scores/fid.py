@@ -68,8 +68,8 @@ def _positive(values: Float64[Tensor, " f"]) -> Float64[Tensor, " f"]:
 def frechet_distance(real: Gaussian, fake: Gaussian) -> float:
     """Computes the squared Fréchet distance between two Gaussians (Dowson and Landau 1982, equation 4).
 
-    The trace of sqrt(A B) equals the trace of sqrt(sqrt(A) B sqrt(A)). The matrix sqrt(A) B sqrt(A) is symmetric, so
-    that its eigenvalues are real, and can be computed several times faster than the eigenvalues of A B.
+    The trace of sqrt(A B) equals the trace of sqrt(sqrt(A) B sqrt(A)). The matrix sqrt(A) B sqrt(A) is symmetric. Its
+    eigenvalues are therefore real, and are computed several times faster than the eigenvalues of A B.
     """
     product = real.root @ fake.covariance @ real.root
     values = torch.from_numpy(np.linalg.eigvalsh(((product + product.T) / 2).numpy()))

@@ -29,9 +29,9 @@ def kernel_distances(
 class KernelInceptionDistance(StoredFeatures):
     """Kernel Inception Distance (Bińkowski et al. 2018): mean and spread of the squared MMD over random subsets.
 
-    Unlike torchmetrics' class, it draws subsets with a fixed seed, without replacement, and computes in float64. The
-    spread is the standard deviation normalized by n. `compute` returns both values as scalars. See `FeatureScore` for
-    further arguments.
+    Unlike torchmetrics' class, this class draws subsets with a fixed seed, without replacement, and computes in
+    float64. The spread is the standard deviation normalized by n. `compute` returns both values as scalars. See
+    `FeatureScore` for further arguments.
 
     Args:
         subsets: number of pairs of subsets.

@@ -32,8 +32,8 @@ def memorization_distance(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"]
 class MemorizationInformedFrechetInceptionDistance(StoredFeatures):
     """Memorization-informed FID (Bai et al. 2021, equation 3).
 
-    It is the FID, divided by the memorization distance if that distance is below a threshold. As in the paper, the
-    memorization distance uses the distance from each generated image to its nearest real image. The class in
+    The score is the FID, divided by the memorization distance if this distance is below a threshold. As in the paper,
+    the memorization distance uses the distance from each generated image to its nearest real image. The class in
     torchmetrics instead uses the distance from each real image to its nearest generated image. `compute` returns a
     scalar. See `FeatureScore` for further arguments.
 

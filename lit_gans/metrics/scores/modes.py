@@ -34,7 +34,7 @@ class ModeCoverage(Score):
 
     Args:
         num_modes: number of modes of the data.
-        min_samples: minimum number of samples with which a mode counts as covered.
+        min_samples: minimum number of samples in a covered mode.
         **kwargs: see `torchmetrics.Metric`.
 
     Attributes:
