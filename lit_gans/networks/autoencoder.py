@@ -1,7 +1,7 @@
 """Encoder and decoder of latent diffusion (Rombach et al. 2022, appendix E.1; Esser et al. 2021, table 7), and the
 bottleneck between them: a Gaussian for each value of the latent map, or vector quantization.
 
-Shapes: N batch, C image channels, H and W height and width, Z latent channels.
+Shapes: N is the batch size, C and Z are the numbers of image and latent channels, H and W are height and width.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class VectorQuantizer(nn.Module):
 
 
 def perplexity(usage: Float[Tensor, " k"]) -> Float[Tensor, ""]:
-    """Computes the effective number of used vectors, the exponential of the entropy of their frequencies."""
+    """Computes the effective number of used vectors, which is the exponential of the entropy of their frequencies."""
     return torch.special.entr(usage).sum().exp()
 
 

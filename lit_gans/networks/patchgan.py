@@ -23,11 +23,12 @@ class PatchGAN(nn.Module):
         input_channels: A. 0 means that the discriminator does not receive input images.
         channels: C.
         image_size: H and W. With other `dims`, the length of the shortest side.
-        width: number of channels of the first feature map. Each following map has twice as many, up to 8 x width.
+        width: number of channels of the first feature map. Each following map has twice as many channels, up to 8 x
+            width.
         depth: number of convolutions with stride 2.
         norm: type of normalization after every convolution except the first and the last.
         affine: whether the norm `instance` has a scale and a shift for each channel.
-        zero_biases: whether to initialize biases to 0, as in pix2pix and CycleGAN. If False, they keep PyTorch's
+        zero_biases: whether to initialize biases to 0, as in pix2pix and CycleGAN. If False, biases keep PyTorch's
             uniform initialization.
         dims: number of dimensions of the data: 1 for signals, 2 for images, 3 for volumes.
         features: whether to return `WithFeatures`, with the outputs of all layers except the last as features.
