@@ -25,7 +25,7 @@ _DISABLED = (None, False, 0, "plain", "none")  # values of an option that networ
 
 
 def refuse_options(network: NetworkName, image_size: Size, **options: Any) -> None:
-    """Raises `RefusedInput` if the networks do not support the size, or if neither network has an option."""
+    """Raises `RefusedInput` for an unsupported size, or if an option is set that neither network has."""
     if network != "mlp":
         coarsest_map(image_size, network)
     known = {name for cls in _PAIRS[network] for name in inspect.signature(cls).parameters}

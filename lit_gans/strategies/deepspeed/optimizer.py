@@ -276,7 +276,7 @@ class StoredGradient(Tensor):
 
 
 class AllGroups:
-    """Optimizer for a learning rate scheduler. It still has the groups without parameters, which DeepSpeed removes."""
+    """Optimizer for a learning rate scheduler, with the groups without parameters that DeepSpeed removes."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]) -> None:
         self._optimizer, self.param_groups = optimizer, groups
@@ -304,7 +304,7 @@ def with_padding(shard: Tensor, parameter: nn.Parameter) -> Tensor:
 def _unfrozen(parameters: list[nn.Parameter]) -> Iterator[None]:
     """Context manager in which all parameters require gradients.
 
-    Outside of it, DeepSpeed does not find the optimizer states of frozen parameters.
+    Outside of the context, DeepSpeed does not find the optimizer states of frozen parameters.
     """
     frozen = [parameter for parameter in parameters if not parameter.requires_grad]
     for parameter in frozen:
