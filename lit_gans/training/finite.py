@@ -44,7 +44,7 @@ class FiniteCheck:
         self.start({})
 
     def start(self, weights: Mapping[str, Sequence[Tensor]]) -> None:
-        """Starts the checks of a new training.
+        """Starts the checks of a new training run.
 
         Args:
             weights: weights of each network, or this rank's shards of the weights. They are checked in each iteration.
@@ -74,7 +74,7 @@ class FiniteCheck:
             self.raise_if_diverged()
 
     def raise_if_diverged(self) -> None:
-        """Reads the values of the last iteration. It must be called before anything is written.
+        """Reads the values of the last iteration. Must be called before anything is written.
 
         Raises:
             FloatingPointError: if a value is not finite.

@@ -89,8 +89,8 @@ class ImageSampler(GANDefinition):
             num: number of images.
             seed: seed of the latents. The same seed gives the same latents on any device.
             label: class of all images, for a conditional generator. `None` cycles through all classes.
-            weights: `ema` uses the averaged generator, `raw` the trained generator. `None` uses the averaged generator
-                if it exists, otherwise the trained generator.
+            weights: `ema` uses the averaged generator, and `raw` uses the trained generator. `None` uses the averaged
+                generator if it exists, otherwise the trained generator.
             batch_size: number of images generated at once.
 
         Returns:
@@ -110,10 +110,10 @@ class ImageSampler(GANDefinition):
     def forward(self, inputs: Tensor, labels: Tensor | None = None) -> Float[Tensor, "n c h w"]:
         """Generates the same images in [0, 1] as `decode`, but keeps their graph: `gan(z)`.
 
-        It uses the averaged generator if it exists. Training steps call the networks directly instead of this method.
+        This method uses the averaged generator if there is one. Training steps call the networks directly instead.
 
         Args:
-            inputs: latents (n, z). For a GAN that translates images, images in [0, 1].
+            inputs: latents (n, z), or images in [0, 1] if the GAN translates images.
             labels: class of each image, for a conditional generator. `None` cycles through all classes.
 
         Raises:

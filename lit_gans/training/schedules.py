@@ -86,13 +86,13 @@ class Schedule(ABC):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The first and the last value of the schedule. All values lie between them."""
+        """The first and the last value of the schedule. All values of the schedule lie between these two values."""
         return 1.0, 0.0
 
 
 @dataclass(frozen=True)
 class ConstantSchedule(Schedule):
-    """Keeps the learning rate constant. Other numbers are constant without a schedule."""
+    """Keeps the learning rate constant. Settings other than the learning rate use a plain number instead."""
 
     needs_total = False
 
@@ -225,7 +225,7 @@ Number = float | Schedule
 
 
 def ends(number: Number) -> tuple[float, float]:
-    """Returns the first and the last value of a number or schedule. All values lie between them."""
+    """Returns the first and the last value of a number or schedule. All values lie between these two values."""
     return number.ends if isinstance(number, Schedule) else (number, number)
 
 

@@ -39,7 +39,7 @@ class Transferred:
 
 @torch.no_grad()
 def transfer(network: nn.Module, state: Mapping[str, Tensor]) -> Transferred:
-    """Copies tensors of a state dict into a network if names and shapes match, or only the color channels differ.
+    """Copies tensors of a state dict into a network if names and shapes match, or if only the color channels differ.
 
     From color to gray, weights are summed over the channels in layers whose input is an image. They are averaged in
     layers whose output is an image. From gray to color, weights are repeated for each channel. In layers whose input is
