@@ -105,7 +105,7 @@ class ImageData(LightningDataModule):
         raise NotImplementedError
 
     def make_dataset(self) -> Any:
-        """Returns a dataset that has a length and `labels` and that can be indexed by a tensor of row indices."""
+        """Returns a dataset with a length, the attribute `labels`, and indexing by a tensor of row indices."""
         return ImagesInMemory(*self.load())
 
     @property

@@ -1,6 +1,6 @@
 """Protocols that callbacks, metrics and models use to access the data of a datamodule.
 
-A datamodule implements a protocol by defining the protocol's members. It does not need to inherit from the protocol:
+A datamodule implements a protocol by defining the protocol's members, without inheriting from it. Callers check this:
 
     if isinstance(trainer.datamodule, Plottable):
         trainer.datamodule.plot(samples, path)

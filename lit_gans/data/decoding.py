@@ -60,8 +60,9 @@ class Decoding:
         keys: prefix of the configuration keys that set these arguments, for error messages.
         channels: possible numbers of channels of the images. The pages of a gray TIFF file are decoded as channels if
             their number is one of these numbers.
-        has_range: whether the user sets a value range. It refers to the values in the file, so the values of PGM and
-            PPM files are then not scaled. Pillow scales them if the declared maximum is not 255 or 65535.
+        has_range: whether the user sets a value range. If so, the values of PGM and PPM files are not scaled, because a
+            value range refers to the values in the file. Pillow scales them if the declared maximum is not 255 or
+            65535.
     """
 
     as_values: bool = False

@@ -31,7 +31,7 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint(batches: Iterable[Tensor]) -> Fingerprint:
-    """Returns the fingerprint of images (n, c, h, w) or labels (n,). The size of the batches does not affect it."""
+    """Returns the fingerprint of images (n, c, h, w) or labels (n,). The batch size has no effect."""
     digest, num, shape = hashlib.sha256(), 0, []
     for images in batches:
         if not num:

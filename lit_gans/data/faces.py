@@ -69,7 +69,7 @@ class Attribute:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Names of all options. The first one is `none` if a face can lack or hide the attribute."""
+        """Names of all options. The first name is `none` if a face can lack or hide the attribute."""
         return (*self.names.split(),) if self.always else (NONE, *self.names.split())
 
     def drawn(self, uniform: float) -> str:
@@ -161,7 +161,10 @@ def visible(face: Face) -> Face:
 
 
 def matches(face: Face, rule: Rule) -> bool:
-    """Returns whether a face matches a rule in every attribute. Any option of a list matches."""
+    """Returns whether a face matches a rule in every attribute.
+
+    If the rule lists several options of an attribute, the face must have one of these options.
+    """
     return all(face[name] in ([options] if isinstance(options, str) else options) for name, options in rule.items())
 
 
@@ -248,7 +251,7 @@ def _top(face: Face) -> str:
 
 @cache
 def _parts_of(kind: str, top: str) -> frozenset[str]:
-    """Returns the element names in the SVG file of a hat or hair design.
+    """Returns the names of the elements in the SVG file of a hat or hair design.
 
     The elements are placeholders for other parts, such as glasses, and areas whose color can be set.
     """

@@ -84,7 +84,7 @@ _NO_FOLDERS = frozenset(
 _DERIVED, _LIBRARIES = ("derivatives", "thumbnails"), (".photoslibrary", ".photolibrary")
 _PACKED = ("images.npy", "rows.jsonl")  # files in a folder of packed images
 _BY_CONTENT = ("ICO", "PCX", "PPM", "SGI")  # Pillow formats without an entry in `_SIGNATURES`, recognized by content
-_TYPES = mimetypes.MimeTypes(filenames=())  # ignores the tables of the operating system, which differ
+_TYPES = mimetypes.MimeTypes(filenames=())  # ignores the operating system's tables
 _HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 _JXL_BOX = b"\0\0\0\x0cJXL \r\n\x87\n"
 _SIGNATURES = (

@@ -64,7 +64,7 @@ class Frame:
 
     @property
     def decoding(self) -> Decoding:
-        """Settings that decode files for this conversion."""
+        """Settings with which files are decoded for this conversion."""
         has_range = self.value_range is not None
         return Decoding(self.takes_values, self.max_pixels, self.keys, (self.channels,), has_range)
 

@@ -39,7 +39,7 @@ class Evaluator:
         values = evaluator.measure(generated_images)
 
     Args:
-        extractor: extractor of features and logits. Its name is the suffix of the metric keys.
+        extractor: extractor of features and logits. The extractor's name is the suffix of the metric keys.
         scores: scores by name; a score that is None is disabled. The evaluator uses copies of the scores, and sets
             their extractor, seed and device. By default, FID, Inception Score and, if there are classes, the class
             scores are measured.
@@ -54,8 +54,8 @@ class Evaluator:
         left_out: reason why a score is not measured, by the score's name.
         num_real, shape, data_sha256: number, shape (c, h, w) and digest of the real images.
         labels_sha256: digest of the classes of the real images if a score depends on them, otherwise None.
-        real_halves: FID between the real images with even indices and the real images with odd indices, which is a
-            lower bound in practice. NaN if no score fits Gaussians.
+        real_halves: FID between the real images with even indices and the real images with odd indices. In practice,
+            this value is a lower bound of the FID. NaN if no score fits Gaussians.
         probe: summary of the features of a noise image, if the extractor does not declare the widths of its outputs.
 
     Raises:
@@ -138,7 +138,7 @@ class Evaluator:
         self._attach()
 
     def _attach(self) -> None:
-        """Sets the extractor of all scores. Scores with equal states form groups that share their states."""
+        """Sets the extractor of all scores. Scores with the same `states_key` share their states."""
         groups: dict[str, list[str]] = {}
         for name, score in self.scores.items():
             score.reset_real_features, score.seed = False, self.seed

@@ -84,8 +84,9 @@ class AutoencoderKL(Translator):
             instead of on all sides.
         quant_conv: whether a 1x1 convolution follows the encoder.
         post_quant_conv: whether a 1x1 convolution precedes the decoder.
-        scaling_factor: factor by which a diffusion model multiplies latents. It is only stored, for exports.
-        shift_factor: number that a diffusion model subtracts from latents before it multiplies them. It is only stored.
+        scaling_factor: factor by which a diffusion model multiplies latents. The factor is only stored, for exports.
+        shift_factor: number that a diffusion model subtracts from latents before it multiplies them. The number is only
+            stored.
         train: `all`, or `decoder` to freeze the encoder and the vectors, so that the latents of images do not change.
         num_codes: number of learned vectors (`vq`). `codebook/perplexity` logs the effective number of vectors in a
             batch.

@@ -75,8 +75,8 @@ class Autoencoder(nn.Module):
         channels: C.
         image_size: H and W, which must be multiples of f.
         latent_channels: Z.
-        bottleneck: `DiagonalGaussian` or `VectorQuantizer`. It maps the encoder's output to latents, a loss for each
-            image, and the indices of vectors.
+        bottleneck: `DiagonalGaussian` or `VectorQuantizer`. The bottleneck maps the encoder's output to latents, a loss
+            for each image, and the indices of vectors.
         encoded: number of channels of the encoder's output.
         width: number of channels of the highest-resolution feature map.
         multipliers: number of channels at each resolution relative to `width`, from the highest resolution to the

@@ -17,7 +17,8 @@ _WIDEST = 8  # limits the channels of a feature map to 8 x width
 class PatchGAN(nn.Module):
     """Maps images (N, C, H, W), and optionally their input images (N, A, H, W), to a map of logits (N, P, Q).
 
-    With other `dims`, it maps signals (N, C, L) to logits (N, P), or volumes (N, C, D, H, W) to logits (N, O, P, Q).
+    With other `dims`, this module maps signals (N, C, L) to logits (N, P), or volumes (N, C, D, H, W) to logits (N, O,
+    P, Q).
 
     Args:
         input_channels: A. 0 means that the discriminator does not receive input images.

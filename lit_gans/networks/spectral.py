@@ -87,8 +87,8 @@ class SpectralNorm(nn.Module):
 class _Quotient(torch.autograd.Function):
     """Quotient of a weight and its largest singular value, differentiated with fixed singular vectors.
 
-    The gradient is the gradient through `weight / (left @ weight @ right)`. It needs no graph of the singular value.
-    All forward passes of a step can therefore share one estimate.
+    The gradient is the gradient through `weight / (left @ weight @ right)`. This gradient needs no graph of the
+    singular value. All forward passes of a step can therefore share one estimate.
     """
 
     @staticmethod

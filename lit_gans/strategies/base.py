@@ -5,8 +5,8 @@ support them, too. The docstring of `NetworkStrategy` lists the attributes of a 
 
 The table lists the hooks in the order of their calls. The first column is the method that Lightning or torch calls, and
 the second column is the code that runs here. The third column is the state of a network's gradients afterwards (see
-`gradients`); `=` means unchanged. FSDP sets gradients without calling the hooks of parameters. Its own hook
-sets the state to averaged at the end of the pass where the table says local, except in `block_backward_sync`.
+`gradients`); `=` means unchanged. FSDP sets gradients without calling the hooks of parameters. Where the table says
+local, FSDP's own hook sets the state to averaged at the end of the pass, except in `block_backward_sync`.
 
     Lightning, torch             here                                                        gradients
     ---------------------------  ----------------------------------------------------------  -------------------------
@@ -131,7 +131,7 @@ class NetworkStrategy(DDPStrategy):
     """
 
     clips_gradients = False  # whether the strategy clips gradients itself; if so, the module must not clip them
-    is_sharded = False  # whether parameters are currently sharded, so that no rank holds a full network
+    is_sharded = False  # whether parameters are currently sharded; if so, no rank holds a full network
     sharded_checkpoints = False  # whether a checkpoint is a folder into which each rank writes its shards
 
     refused_optimizers: frozenset[str] = frozenset()  # class names of optimizers that cannot step sharded parameters
@@ -240,7 +240,7 @@ class NetworkStrategy(DDPStrategy):
     def on_exception(self, exception: BaseException) -> None:
         self._failed = True
         if isinstance(exception, RuntimeError) and not isinstance(exception, RanksDisagree):
-            try:  # mismatched collectives may have caused the error
+            try:  # mismatched collectives might have caused the error
                 self.positions.compare()
             except RanksDisagree as disagreement:
                 log.error(disagreement)

@@ -80,8 +80,8 @@ class NetworkFSDP(NetworkStrategy):
             memory, but less communication.
         param_dtype: precision of the weights in forward and backward passes. The optimizer steps shards in float32.
         reduce_dtype: precision in which gradients are averaged over the ranks.
-        sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint, so that a checkpoint
-            is a folder. The folder is loaded and resumed in the same way as a file.
+        sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint. A checkpoint is then
+            a folder, which is loaded and resumed in the same way as a file.
         timeout: maximum time that a rank waits for the other ranks once all ranks have started, in seconds.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
@@ -198,7 +198,7 @@ class NetworkFSDP(NetworkStrategy):
                 " outputs."
             )
             in_backward.append(refusing_penalties(message))
-        # with `hybrid`, nodes gather independently of each other, so that no collective over all ranks follows
+        # with `hybrid`, nodes gather independently of each other, so no collective over all ranks follows
         before = None if self.hybrid else partial(self.reach_forward, path)
         self._hooks += tuple(gather_in_calls(root, before, in_backward))
 
@@ -439,8 +439,8 @@ def precision_policy(param_dtype: str, reduce_dtype: str) -> dict[str, Any]:
 def frozen_copies(module: nn.Module, roots: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
     """Returns the frozen modules, by path, that have the same class and parameters as one of the networks.
 
-    Examples are EMA and target networks. They are sharded in the same way as the network, so that they can be updated
-    from its parameters with any arithmetic operation.
+    Examples are EMA and target networks. They are sharded in the same way as the network, so that any arithmetic
+    operation can update them from the network's parameters.
     """
     signatures = [_signature(root) for root in roots.values()]
     copies: dict[str, nn.Module] = {}

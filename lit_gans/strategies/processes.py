@@ -37,7 +37,10 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 
 def starting_timeout(timeout: timedelta) -> timedelta:
-    """Returns the timeout until all ranks have started. It is longer, because ranks do not start simultaneously."""
+    """Returns the timeout until all ranks have started.
+
+    This timeout is long, because ranks do not start simultaneously.
+    """
     return max(timeout, START_TIMEOUT)
 
 

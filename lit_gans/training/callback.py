@@ -74,8 +74,8 @@ class GenerativeCallback(Callback):
     updates_average: bool = False  # whether the callback updates `module.averaged_generator`
     # maps each measured key `metric/...` to `min` or `max`, whichever is better, or to None if neither is better
     directions: Mapping[str, str | None] = {}
-    # whether the callback reads the losses of every iteration from `trainer.callback_metrics`. If no callback does, the
-    # losses there are only updated when loggers write a row. `module.losses` always holds the last iteration's losses.
+    # whether the callback reads the losses of every iteration from `trainer.callback_metrics`. If no callback does,
+    # these losses are only updated when loggers write a row. `module.losses` always holds the last iteration's losses.
     reads_logged: bool = False
     # resolved configuration of the run, which is passed to loggers; None if the callback does not know it
     hyperparameters: Mapping[str, Any] | None = None

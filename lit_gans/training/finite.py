@@ -47,7 +47,8 @@ class FiniteCheck:
         """Starts the checks of a new training run.
 
         Args:
-            weights: weights of each network, or this rank's shards of the weights. They are checked in each iteration.
+            weights: weights of each network, or this rank's shards of the weights. The weights are checked in each
+                iteration.
         """
         self._weights = {name: [tensor.detach() for tensor in weights.get(name, ())] for name in self.networks}
         self._terms: dict[str, list[tuple[str, Tensor]]] = {name: [] for name in self.networks}

@@ -182,7 +182,7 @@ class GANDefinition(LightningModule):
         return batch
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
-        """Returns the generator's scalar loss. The discriminators are frozen while it is computed.
+        """Returns the generator's scalar loss. The discriminators are frozen while the loss is computed.
 
         Args:
             fake: generated images (n, c, h, w), `batch["fake"]`, with their graph to the generator.

@@ -110,8 +110,8 @@ class AdversarialModule(ImageSampler):
             on CPU and CUDA.
         compile: whether to compile the networks in place. Forward passes that a gradient penalty differentiates twice
             run uncompiled.
-        freeze_discriminator: number of convolutions to freeze in each discriminator, counted from the input layer. It
-            is meant for fine-tuning (Mo et al. 2020).
+        freeze_discriminator: number of convolutions to freeze in each discriminator, counted from the input layer.
+            Freezing is meant for fine-tuning (Mo et al. 2020).
         diffaugment: augmentations of the discriminators' input, both real and generated images. They help on small
             datasets (Zhao et al. 2020).
         augmentation: pipeline of augmentations of the discriminators' input, both real and generated images. Its

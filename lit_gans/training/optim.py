@@ -237,7 +237,7 @@ class OptionScheduler(LRScheduler):
 def _is_like(value: Any, default: Any) -> bool:
     """Returns whether a value is finite and has the type of torch's default.
 
-    If the default is None, accepts numbers.
+    If the default is None, None and finite numbers are accepted.
     """
     if isinstance(default, tuple):
         return isinstance(value, tuple) and len(value) == len(default) and all(map(_is_like, value, default))

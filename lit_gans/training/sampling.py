@@ -97,7 +97,7 @@ class ImageSampler(GANDefinition):
             Images in [0, 1].
 
         Raises:
-            RefusedInput: if the generator is not conditioned on such a label, or no averaged weights exist.
+            RefusedInput: if the generator has no class `label`, or if averaged weights are requested but do not exist.
         """
         return self.decode(
             self.sampling_inputs(num, seed),
@@ -195,7 +195,7 @@ class ImageSampler(GANDefinition):
         All samples have the class `label`. If `label` is None, the samples cycle through all classes.
 
         Raises:
-            RefusedInput: if the generator is not conditioned on such a label.
+            RefusedInput: if the generator has no class `label`.
         """
         if label is None:
             return torch.arange(num) % self.num_classes if self.num_classes else None

@@ -108,7 +108,7 @@ def _num_iterations(progress: Progress) -> int:
     """Returns the number of iterations of the training, or 1 before the training begins.
 
     Raises:
-        RefusedInput: if the training has no end.
+        RefusedInput: if the training run has no end.
     """
     if progress.iterations and not progress.total:
         raise RefusedInput("a schedule over all iterations needs trainer.max_steps, or over=NUMBER.")
@@ -151,7 +151,7 @@ class _Transition(Schedule):
 
     @property
     def needs_total(self) -> bool:
-        """Whether the schedule depends on the length of the training."""
+        """Whether the schedule depends on the length of the training run."""
         return self.over is None
 
     @property

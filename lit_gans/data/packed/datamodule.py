@@ -420,7 +420,7 @@ class PackedPairs(TranslationData):
 
 
 def _free_memory() -> float:
-    """Returns the main memory that is free or can be freed, in bytes; infinity if the system does not report it."""
+    """Returns the main memory that is free or can be freed, in bytes. Returns infinity if it is unknown."""
     information = Path("/proc/meminfo")
     if not information.is_file():
         return float("inf")

@@ -262,7 +262,7 @@ def _narrower(low: float, high: float, last: float, rounding: float) -> str:
 
 
 def list_of_skipped(skipped: Sequence[str]) -> list[str]:
-    """Returns lines of text that list the skipped files; an empty list if no files were skipped."""
+    """Returns lines of text that list the skipped files. If no files were skipped, there are no lines."""
     if not skipped:
         return []
     more = len(skipped) - _LISTED

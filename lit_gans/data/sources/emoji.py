@@ -35,7 +35,7 @@ _HELD_OUT = 10  # every tenth drawing is held out
 NOTO = "/usr/share/fonts/truetype/noto/NotoColorEmoji.ttf"  # installed by Debian's fonts-noto-color-emoji
 _PIXELS = 109  # font size of Noto's bitmaps, which exist in no other size
 _BITMAP = 136, 128  # width and height of Noto's bitmaps, in pixels
-_SHARE = 0.74  # height of a bitmap relative to a square image, at which faces are as large as OpenMoji's
+_SHARE = 0.74  # ratio of a bitmap's height to a square image, for which faces are as large as OpenMoji's
 _HELD_OUT_OF_BOTH = 5  # every fifth emoji that both fonts contain is held out
 
 

@@ -140,7 +140,8 @@ def _in_order(names: set[str]) -> list[str]:
 def part_of(root: Path, held_out: bool) -> Path:
     """Returns the folder of the training images (`train`), or of the held-out images (`val` or `test`), in `root`.
 
-    Without `val` and `test`, held-out images are taken from `train`. Without `train`, returns `root`.
+    Without `val` and `test`, held-out images are taken from `train`. Without any of these folders, all images are taken
+    from `root`.
     """
     names = ("val", "test", "train") if held_out else ("train",)
     return next((root / name for name in names if os.path.isdir(root / name)), root)

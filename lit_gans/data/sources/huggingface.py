@@ -153,6 +153,6 @@ class Huggingface(PackedData):
 
 
 def _files_at(files: str) -> list[Path]:
-    """Returns the sorted local files that a file name, the name of a folder or a glob pattern describes."""
+    """Returns the sorted local files at a path, in a folder, or matching a glob pattern."""
     inside = Path(files).rglob("*") if files and os.path.isdir(files) else map(Path, glob(files, recursive=True))
     return sorted(path for path in inside if path.is_file())

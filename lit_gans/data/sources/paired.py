@@ -91,7 +91,8 @@ class PairedFolder(PackedPairs):
 
     Args:
         root: path of the folder.
-        direction: `a_to_b` translates the left image to the right image, and `b_to_a` the right image to the left.
+        direction: `a_to_b` translates the left image to the right image, and `b_to_a` translates the right image to the
+            left image.
         image_size, channels, batch_size: see `PackedData`. The default batch size of 1 follows the pix2pix paper.
         crop: see `Frame`. The default, `none`, does not crop, as in the pix2pix paper.
         **kwargs: see `PackedPairs`, `TranslationData` and `PackedData`.

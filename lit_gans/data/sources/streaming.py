@@ -265,7 +265,10 @@ class Streaming(ImageData):
         return super()._sampler(window=self.window, chunks=self.dataset.chunks, **settings)
 
     def digests(self) -> dict[str, str]:
-        """Returns the digest of images and labels. It equals the digest of the packed images that were streamed."""
+        """Returns the digest of images and labels.
+
+        The packed images from which the stream was written have the same digest.
+        """
         about = self.dataset.about()
         labels = ["torch.int64", *fingerprint([self.dataset.labels])]
         return {"images": digest_of_parts(image=[about["dtype"], *about["images"]], label=labels)}

@@ -1,4 +1,4 @@
-"""Base classes of scores. Scores are torchmetrics that are computed from image features, on one or more ranks."""
+"""Base classes of scores. Scores are torchmetrics metrics, computed from image features on one or more ranks."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ class ClassCoverage(FeatureScore):
     `FeatureScore` for further arguments.
 
     Args:
-        confidence: minimum probability of its class, in [0, 1], for a sample to be counted.
-        share: minimum fraction of all samples, in [0, 1], that a covered class has.
+        confidence: minimum probability of the most likely class, in [0, 1], for a sample to be counted.
+        share: minimum fraction of all samples, in [0, 1], for a class to count as covered.
 
     Examples:
         >>> import torch

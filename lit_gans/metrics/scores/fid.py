@@ -54,7 +54,7 @@ class Gaussian:
         return (vectors * _positive(values).sqrt()) @ vectors.T
 
     def or_equal(self, other: Gaussian | None) -> Gaussian:
-        """Returns the other Gaussian if both are equal, because its root might already be cached; otherwise `self`."""
+        """Returns `other` if both Gaussians are equal, because its root might be cached; otherwise returns `self`."""
         if other is None or not torch.equal(self.mean, other.mean):
             return self
         return other if torch.equal(self.covariance, other.covariance) else self

@@ -20,8 +20,8 @@ def kernel_distances(
 ) -> Float64[Tensor, " subsets"]:
     """Computes the squared maximum mean discrepancy (MMD) for each pair of index sets.
 
-    It uses torchmetrics' unbiased estimate and the kernel (gamma x.y + coef)^degree (Bińkowski et al. 2018, section 4;
-    Gretton et al. 2012, equation 3).
+    The computation uses torchmetrics' unbiased estimate and the kernel (gamma x.y + coef)^degree (Bińkowski et al.
+    2018, section 4; Gretton et al. 2012, equation 3).
     """
     return torch.stack([poly_mmd(real[one].double(), fake[two].double(), **kernel) for one, two in subsets])
 

@@ -19,8 +19,8 @@ _ROWS = 1024  # number of rows of the cosine similarity matrix in memory at once
 def memorization_distance(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"]) -> float:
     """Computes the memorization distance (Bai et al. 2021, section 3.2), which is in [0, 1].
 
-    It is the cosine distance 1 - |cosine| of each generated image to its nearest real image, averaged over all
-    generated images.
+    The memorization distance is the cosine distance 1 - |cosine| of each generated image to its nearest real image,
+    averaged over all generated images.
     """
     real = normalize(real.double(), dim=1)
     total = 0.0

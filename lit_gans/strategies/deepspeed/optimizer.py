@@ -68,7 +68,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         self._given, self._shard, self._saved = optimizer, shard, saved
         self._saved_groups = optimizer.state_dict()["param_groups"]
         # The sets below are changed in place and never assigned again: Lightning's wrapper copies the attributes and
-        # inherits the methods, so that an assignment in one object would not be visible in the other.
+        # inherits the methods, so an assignment in one object would not be visible in the other.
         self._reached: set[int] = set()  # ids of parameters that backward passes have reached since `zero_grad`
         self._reached_before: set[int] = set()  # ids of parameters that were reached before any previous step
         self._is_stepping = False  # whether the engine is currently stepping
@@ -141,7 +141,7 @@ class EngineOptimizer(torch.optim.Optimizer):
     def _refuse_zero_gradients(self) -> None:
         """Raises `RefusedInput` if a step would change parameters that no backward pass has reached.
 
-        ZeRO uses zeros as the gradients of such parameters, so that momentum or weight decay would change them.
+        ZeRO uses zeros as the gradients of such parameters, so momentum or weight decay would change them.
         """
         ids = {id(parameter) for parameter in self.parameters}
         has_decay = any(group.get("weight_decay") for group in self.param_groups)

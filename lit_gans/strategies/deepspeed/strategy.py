@@ -88,8 +88,8 @@ class NetworkDeepSpeed(NetworkStrategy):
             3.
         config: DeepSpeed settings, or the path of a JSON file with such settings. These settings override the other
             arguments.
-        sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint, so that a checkpoint
-            is a folder. The folder is loaded and resumed in the same way as a file.
+        sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint. A checkpoint is then
+            a folder, which is loaded and resumed in the same way as a file.
         timeout: maximum time that a rank waits for the other ranks once all ranks have started, in seconds.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
@@ -134,7 +134,7 @@ class NetworkDeepSpeed(NetworkStrategy):
 
     @property
     def is_sharded(self) -> bool:
-        """Whether parameters are currently sharded, so that no rank holds a full network."""
+        """Whether parameters are currently sharded. If so, no rank holds a full network."""
         return self.stage == 3 and bool(self.engines)
 
     # ---- setup and end
