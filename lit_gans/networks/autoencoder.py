@@ -1,7 +1,7 @@
 """Encoder and decoder of latent diffusion (Rombach et al. 2022, appendix E.1; Esser et al. 2021, table 7), and the
 bottleneck between them: a Gaussian for each value of the latent map, or vector quantization.
 
-Shapes: N batch, C image channels, H and W height and width, Z latent channels.
+Shapes: N is the batch size, C and Z are the numbers of image and latent channels, H and W are height and width.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Autoencoder(nn.Module):
         channels: C.
         image_size: H and W, which must be multiples of f.
         latent_channels: Z.
-        bottleneck: `DiagonalGaussian` or `VectorQuantizer`. It maps the encoder's output to latents, a loss for each
-            image, and the indices of vectors.
+        bottleneck: `DiagonalGaussian` or `VectorQuantizer`. The bottleneck maps the encoder's output to latents, a loss
+            for each image, and the indices of vectors.
         encoded: number of channels of the encoder's output.
         width: number of channels of the highest-resolution feature map.
         multipliers: number of channels at each resolution relative to `width`, from the highest resolution to the
@@ -251,7 +251,7 @@ class VectorQuantizer(nn.Module):
 
 
 def perplexity(usage: Float[Tensor, " k"]) -> Float[Tensor, ""]:
-    """Computes the effective number of used vectors, the exponential of the entropy of their frequencies."""
+    """Computes the effective number of used vectors, which is the exponential of the entropy of their frequencies."""
     return torch.special.entr(usage).sum().exp()
 
 
