@@ -27,7 +27,7 @@ from lit_gans.common.errors import FailedWrite, RefusedInput, refuse_below, refu
 from lit_gans.common.folder_lock import locked
 from lit_gans.training.callback import GenerativeCallback, callbacks_of, continues_run, is_last_iteration
 
-_WRITES = ("last", "step-*", "best", "best-*")  # patterns of the names of checkpoints
+_WRITES = ("last", "step-*", "best", "best-*")  # name patterns of the checkpoints that `RunCheckpoint` saves
 
 Item = TypeVar("Item")
 
@@ -41,8 +41,8 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
     On Ctrl-C or SIGTERM, the current iteration finishes, `last.ckpt` is saved, and the training stops. A running
     measurement is interrupted after its current batch and repeated after resuming. The measurement at the last
     iteration is never interrupted. A second signal stops the process immediately. All ranks stop at the same iteration,
-    about one second after any rank received the signal. If the signal is SLURM's requeue signal, SIGUSR1 by default,
-    the job is then requeued.
+    about one second after any rank received the signal. If the signal is SLURM's requeue signal (SIGUSR1 by default),
+    the job is requeued after the save.
 
     Previous checkpoints are kept as `step-00000500.ckpt` and `best-00000500.ckpt`, where the number is the iteration.
     `step-*.ckpt` of the last iteration is a hard link to `last.ckpt` if the file system supports hard links.
@@ -55,13 +55,14 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         train_time_interval: maximum time between two saves of the last checkpoint, in seconds. The checkpoint is saved
             at the end of the current iteration. null saves only every `every_n_train_steps` iterations.
         keep_last: number of most recent checkpoints to keep.
-        keep_every_n_train_steps: number n; the checkpoint of every n-th generator iteration is kept permanently; null
-            keeps no permanent checkpoints.
+        keep_every_n_train_steps: number of generator iterations between two checkpoints that are kept permanently; null
+            keeps no checkpoints permanently.
         save_top_k: number of best checkpoints to keep.
 
     Raises:
-        RefusedInput: If a number is out of range, if nothing logs the metric, or if another training is writing to the
-            folder. Also raised if the folder contains checkpoints of another run, unless the training resumes from one.
+        RefusedInput: If a number is out of range, if nothing logs the metric, or if another training run is writing to
+            the folder. Also raised if the folder contains checkpoints of another run, unless the training resumes from
+            one of them.
     """
 
     conflict = "write last.ckpt and best.ckpt (Lightning's ModelCheckpoint keeps the best by a second metric)"
@@ -89,8 +90,8 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._has_saved = False  # whether this process has saved a checkpoint
         self._signals, self._exchange, self._lock = StopSignals(), RankExchange(), ExitStack()
         self._requeue_signal: int | None = None
-        self._measured_at = -1  # iteration of the last measurement of this process
-        self._last_at = -1  # iteration of the last saved checkpoint, or -1 if a measurement came after it
+        self._measured_at = -1  # iteration of the last measurement in this process
+        self._last_at = -1  # iteration of the last saved checkpoint, or -1 if a measurement followed it
         self.stopped_by_signal = False  # whether a signal stopped the training early; equal on all ranks
 
     @staticmethod
@@ -100,27 +101,27 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
 
     @property
     def best_step(self) -> int:
-        """Iteration of the best checkpoint, or 0 if there is none."""
+        """Iteration of the best checkpoint, or 0 if there is no best checkpoint."""
         return self._best.step
 
     @property
     def best_value(self) -> float | None:
-        """Value of the best checkpoint, or None if there is none."""
+        """Value of the best checkpoint, or None if there is no best checkpoint."""
         return self._best.value
 
     @property
     def received_signal(self) -> int | None:
-        """Number of the signal that stopped the training, or None."""
+        """Number of the signal that stopped the training, or None if no signal was received."""
         return self._signals.received
 
     def monitored(self, trainer: Trainer) -> tuple[str, str] | None:
-        """Returns the key of the metric that selects the best checkpoint, and whether its `min` or `max` is best."""
+        """Returns the key of the metric that selects the best checkpoint, and the best direction, `min` or `max`."""
         return self._monitor.monitored(trainer)
 
     def describe_best(self, trainer: Trainer) -> str | None:
         """Returns a phrase with the best value and its iteration, or None if there is no best checkpoint.
 
-        The phrase includes the value of the untrained networks if it is at least as good.
+        The phrase includes the value of the untrained networks if that value is at least as good as the best value.
         """
         if self.best_value is None:
             return None
@@ -139,7 +140,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._best.values, self.untrained_value = dict(state_dict["top"]), state_dict["untrained_value"]
 
-    # ---- start of a training
+    # ---- start of a training run
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
@@ -147,20 +148,20 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
                 self._lock.enter_context(locked(Path(trainer.default_root_dir)))
             self._measured_at, self._requeue_signal = -1, requeue_signal(trainer)
             self.stopped_by_signal = False
-            if trainer.global_step == 0 and self._has_saved:  # this callback was used in a previous training
+            if trainer.global_step == 0 and self._has_saved:  # this callback was used in a previous run
                 self._best.values, self.untrained_value, self._has_saved = {}, None, False
             requeues = () if self._requeue_signal is None else (self._requeue_signal,)
             self._signals.start(signal.SIGINT, signal.SIGTERM, *requeues, says=trainer.is_global_zero)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._monitor.refuse_unmeasured(trainer)  # not in `setup`, where callbacks set their `directions`
+        self._monitor.refuse_unmeasured(trainer)  # called here, because callbacks set their `directions` in `setup`
         if not trainer.strategy.restore_checkpoint_after_setup:  # otherwise Lightning loads the checkpoint later
             refuse_other_run(trainer)
 
     # ---- measurements
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:
-        self._signals.again()  # before the first measurement, Lightning has replaced the handlers
+        self._signals.again()  # Lightning replaces the handlers before the first measurement
         self._signals.share(trainer)
 
     def on_measure_end(self, trainer: Trainer) -> None:
@@ -170,7 +171,8 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         """Yields the batches of a measurement until any rank has received a signal.
 
         At the last iteration, all batches are yielded, because no resumed training would repeat the measurement. Every
-        rank must exhaust its iterator, since the ranks synchronize at its end. Their numbers of batches may differ.
+        rank must exhaust its iterator, because the ranks synchronize at its end. The number of batches can differ
+        between ranks.
 
         Raises:
             Abandoned: If a signal was received. All ranks raise it.
@@ -199,12 +201,12 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         value = self._monitor.value(trainer)
         if trainer.global_step == 0:
             self.untrained_value = value
-        elif value is not None and self._measured_at == trainer.global_step:  # repeated after an interruption
+        elif value is not None and self._measured_at == trainer.global_step:  # after an interrupted measurement
             self._save_best(trainer, value)
         if trainer.is_global_zero:
             sweep(self.folder(trainer), "*.ckpt")
             resumed, last = trainer.ckpt_path, self.folder(trainer) / "last.ckpt"
-            # the process may have been killed after it saved last.ckpt and before it linked step-*.ckpt
+            # the process might have been killed after it saved last.ckpt and before it linked step-*.ckpt
             if resumed and Path(resumed).absolute() == last.absolute():
                 self._recent.update(self.folder(trainer), trainer.global_step)
 
@@ -216,7 +218,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._signals.end()
         self._lock.close()
         requeues = self.received_signal is not None and self.received_signal == self._requeue_signal
-        if requeues and trainer.is_global_zero:  # as late as possible, because SLURM then ends this job
+        if requeues and trainer.is_global_zero:  # as late as possible, because SLURM ends this job when it is requeued
             requeue_job()
 
     # ---- iterations
@@ -250,7 +252,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
     # ---- saving
 
     def _save_best(self, trainer: Trainer, value: float) -> None:
-        """Saves a checkpoint if its value is among the `save_top_k` best, and removes the displaced checkpoint."""
+        """Saves a checkpoint if its value is among the `save_top_k` best values, and removes displaced checkpoints."""
         folder, step = self.folder(trainer), trainer.global_step
         displaced = self._best.add(step, value, lambda value: self._monitor.rank(trainer, value))
         is_best, path = step == self.best_step, numbered(folder, "best", step)
@@ -272,7 +274,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         folder = self.folder(trainer)
         is_deleted = trainer.is_global_zero and self._has_saved and not folder.is_dir()
         with paused(trainer):
-            row = row_of_iteration(trainer)  # Lightning logs this row only after the checkpoint
+            row = row_of_iteration(trainer)  # Lightning logs this row only after it has saved the checkpoint
             for logger in trainer.loggers:
                 if row is not None and isinstance(logger, CSVMetrics):
                     logger.save_iteration(*row)
@@ -288,9 +290,9 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
 def refuse_other_run(trainer: Trainer) -> None:
     """Raises `RefusedInput` if `RunCheckpoint` would overwrite the checkpoints of another run.
 
-    A training that resumes from a checkpoint in another folder may overwrite checkpoints up to its own iteration. Every
-    callback that writes to the run folder calls this function when the training starts, before it writes. A new run
-    also tells `CSVMetrics` that rows in its file are from another run.
+    A run that resumes from a checkpoint in another folder may overwrite checkpoints up to the iteration at which it
+    resumes. Every callback that writes to the run folder calls this function when the training starts, before it
+    writes. For a new run, this function also tells `CSVMetrics` that the rows in its file belong to another run.
     """
     if not trainer.is_global_zero or continues_run(trainer):
         return
@@ -300,7 +302,7 @@ def refuse_other_run(trainer: Trainer) -> None:
     if not callbacks_of(trainer, RunCheckpoint):
         return
     folder, start = RunCheckpoint.folder(trainer), trainer.global_step
-    # an interrupted replacement leaves a name that ends in .old
+    # an interrupted replacement leaves a file whose name ends in .old
     names = [f"{name}.ckpt{end}" for name in _WRITES for end in ("", ".old")]
     paths = [path for name in names for path in sorted(folder.glob(name), reverse=True)]
     if trainer.ckpt_path is not None:  # `start` is 0 before `on_train_start`, when the iteration is not known yet

@@ -17,19 +17,19 @@ from lit_gans.common.atomic import replacing, set_aside, synchronize, writing
 logger = logging.getLogger(__name__)
 
 Row = dict[str, float]
-_TAIL = 3  # number of last rows that can still change: an iteration's losses are logged after later measurements
+_TAIL = 3  # number of last rows that can still change, because losses may be logged after a later measurement
 
 
 class CSVMetrics(Logger):
     """Writes `metrics.csv` to a folder, with one row per logged iteration in ascending order.
 
-    A row combines the values of measurements and the values that Lightning logs at the end of the iteration. If the
-    iteration saves a checkpoint, the values of Lightning are written before the checkpoint.
+    A row combines the values of measurements and the values that Lightning logs at the end of the iteration. If a
+    checkpoint is saved at the end of the iteration, Lightning's values are written before the checkpoint.
 
-    Rows are appended. The file is rewritten only for a new column, or for a row that belongs before the last rows.
-    The cost is therefore linear in the length of the run. A resumed run continues the file: it drops truncated lines,
-    and rows that the interrupted run wrote after its last checkpoint. Lightning's `CSVLogger` instead deletes the file
-    of the resumed run and writes one row per call.
+    Rows are appended. The file is rewritten only if a column is new, or if a row belongs before the last rows. The cost
+    is therefore linear in the length of the run. A resumed run continues the file: it drops truncated lines, and rows
+    that the interrupted run wrote after its last checkpoint. Lightning's `CSVLogger` instead deletes the file of the
+    resumed run and writes one row per call.
 
     Args:
         save_dir: folder of the file.
@@ -42,7 +42,7 @@ class CSVMetrics(Logger):
         super().__init__()
         self._path = Path(save_dir) / "metrics.csv"
         self._columns: list[str] | None = None  # columns of the file; None until this process writes it
-        self._tail: dict[int, Row] = {}  # last rows of the file, to which values may still be added
+        self._tail: dict[int, Row] = {}  # last rows of the file, to which values can still be added
         self._offset = 0  # byte offset of the first row of `_tail`
         self._continues = True  # whether an existing file belongs to this run
 
@@ -52,10 +52,10 @@ class CSVMetrics(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Does nothing: the run folder holds the configuration."""
+        """Does nothing, because the run folder contains the configuration."""
 
     def begin_run(self) -> None:
-        """Makes the first write set an existing file aside, because the file belongs to another run."""
+        """Makes the first write rename an existing file, because that file belongs to another run."""
         self._continues = False
 
     @rank_zero_only
@@ -91,10 +91,10 @@ class CSVMetrics(Logger):
         self._keep_tail(self._tail, lines)
 
     def _rewrite(self, step: int, row: Row) -> None:
-        """Replaces the file by one that also contains the row of `step`."""
+        """Rewrites the file, and adds the row of `step`."""
         if self._columns is not None:
             rows = self._read() | self._tail
-        elif step and self._continues:  # keep the row of `step`: its values were measured before the checkpoint
+        elif step and self._continues:  # keep the row of `step`, whose values were measured before the checkpoint
             rows = {number: values for number, values in self._read().items() if number <= step}
         else:
             set_aside(self._path)

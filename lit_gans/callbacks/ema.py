@@ -1,4 +1,4 @@
-"""Callback for the averaged generator (Yazici et al. 2019), which sample grids, metrics and `sample()` use."""
+"""Callback that averages the generator's weights (Yazici et al. 2019), for sample grids, metrics and `sample()`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from lit_gans.training.schedules import Number, Progress, ends, value_at
 
 
 class EMA(GenerativeCallback):
-    """Maintains an exponential moving average of the generator's weights. Batch-norm buffers are copied.
+    """Maintains an exponential moving average of the generator's weights. Batch-norm buffers are copied, not averaged.
 
     The average is stored in the module as `averaged_generator` and in the checkpoint as `generator_ema`.
 
     Args:
         decay: decay rate per generator iteration, in [0, 1). At iteration t, the decay rate is at most
             (1 + t) / (10 + t), so that the average quickly forgets the initial weights.
-        half_life: number of real images, over all ranks, after which old weights contribute half as much to the average
-            (Karras et al. 2020). Can be a schedule. null uses `decay`.
+        half_life: number of real images over all ranks after which the contribution of old weights to the average has
+            halved (Karras et al. 2020). Can be a schedule. null uses `decay`.
 
     Raises:
         RefusedInput: If `decay` is outside [0, 1), or if `half_life` is negative.

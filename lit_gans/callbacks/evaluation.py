@@ -50,11 +50,11 @@ class Measurement(GenerativeCallback):
 
     A measurement runs at iteration 0, every `every_n_steps` iterations and at the last iteration. The values are
     logged, stored in checkpoints, and can select the best checkpoint. Checkpoints and `protocol.json` in the run folder
-    store the protocol, the settings that the values depend on. A measurement draws from a separate random number
+    store the protocol: the settings that the values depend on. A measurement draws from a separate random number
     generator, so the training is bit-identical with and without it.
 
-    If a signal interrupts a measurement, its values are missing. The measurement is repeated after resuming. A training
-    that a signal stopped is not measured at its last iteration. Subclasses implement `measure`.
+    If a signal interrupts a measurement, its values are missing. The measurement is repeated after resuming. If a
+    signal stops the training early, the last completed iteration is not measured. Subclasses implement `measure`.
 
     Args:
         every_n_steps: number of generator iterations between two measurements.
@@ -64,14 +64,14 @@ class Measurement(GenerativeCallback):
 
     Attributes:
         headline: key of the value that summaries show first.
-        directions: by key, whether the smallest (`min`) or the largest (`max`) value is best; None for neither.
+        directions: whether the smallest (`min`) or the largest (`max`) value is best, by key; None if neither is best.
         values: values of the last measurement, by key.
         first: values of the first measurement, by key.
         best: best value and its generator iteration, by key.
         measured_at: generator iteration of the last measurement.
         seconds: duration of the last measurement in seconds, without the preparation of the first measurement.
         protocol: settings of the measurement that the values depend on; settings of the training are excluded.
-        left_out: reason why a requested score is not measured, by name of the score.
+        left_out: reason why a requested score is not measured, by the score's name.
 
     Raises:
         RefusedInput: If a number is below 1.
@@ -89,12 +89,12 @@ class Measurement(GenerativeCallback):
         self.measured_at, self.seconds = 0, 0.0
         self.protocol: dict[str, Any] = {}
         self.left_out: dict[str, str] = {}
-        self._has_begun = False  # whether `begin` has been called in this training
+        self._has_begun = False  # whether `begin` has been called in this run
 
     # ---- methods that subclasses implement
 
     def begin(self, trainer: Trainer, module: AdversarialModule) -> None:
-        """Prepares all measurements of a training. Called before the first measurement."""
+        """Prepares all measurements of a training run. Called before the first measurement."""
 
     def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
         """Returns the measured values by key, computed over all ranks. Every rank calls this method."""
@@ -129,7 +129,7 @@ class Measurement(GenerativeCallback):
             self._measure(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
-        """Measures the last iteration if it was not known to be the last one, for example with `max_time`."""
+        """Measures the last iteration if it was not planned as the last iteration, for example with `max_time`."""
         stopped = any(checkpoint.stopped_by_signal for checkpoint in callbacks_of(trainer, RunCheckpoint))
         if self.measured_at != trainer.global_step and not stopped:
             self._measure(trainer, pl_module)
@@ -157,7 +157,7 @@ class Measurement(GenerativeCallback):
             callback.on_measure_end(trainer)
 
     def _write_protocol(self, trainer: Trainer) -> None:
-        """Adds the protocol to `protocol.json` under the key `headline`; the run's other protocols are kept."""
+        """Adds the protocol to `protocol.json` with the key `self.headline`, and keeps the run's other protocols."""
         if trainer.is_global_zero:
             path = Path(trainer.default_root_dir) / PROTOCOL
             protocols = (_read(path) if path.is_file() else {}) | {self.headline: self.protocol}
@@ -173,7 +173,7 @@ class Measurement(GenerativeCallback):
     def _log(self, trainer: Trainer) -> None:
         """Passes the last values to callbacks, such as Lightning's `ModelCheckpoint`, and to progress bars.
 
-        `self.log` cannot be called at the start of a training, and would write to the loggers only every
+        `self.log` cannot be called before the first iteration, and would write to the loggers only every
         `log_every_n_steps` iterations.
         """
         values = {name: torch.tensor(value) for name, value in self.values.items()}
@@ -182,7 +182,7 @@ class Measurement(GenerativeCallback):
     # ---- images of this rank, for subclasses
 
     def generated(self, trainer: Trainer, module: AdversarialModule) -> Iterator[torch.Tensor]:
-        """Yields batches of generated images in [0, 1]. Each rank generates a contiguous part of all images.
+        """Yields batches of generated images in [0, 1]. Each rank generates a contiguous part of the images.
 
         Every rank must exhaust its iterator, see `until_stopped`.
         """
@@ -202,7 +202,7 @@ class Measurement(GenerativeCallback):
         """Yields the batches until a signal stops the training. Every rank must exhaust the iterator.
 
         Raises:
-            Abandoned: If a signal interrupts the measurement, whose values are then missing. See
+            Abandoned: If a signal interrupts the measurement. Its values are then missing, see
                 `RunCheckpoint.until_stopped`.
         """
         for checkpoint in callbacks_of(trainer, RunCheckpoint):
@@ -222,7 +222,7 @@ class Measurement(GenerativeCallback):
         self.best = {name: tuple(pair) for name, pair in state_dict["best"].items()}
 
     def num_left(self, total: int) -> int:
-        """Returns the number of remaining measurements in a training of `total` iterations."""
+        """Returns the number of remaining measurements in a run of `total` iterations."""
         return -(-total // self.every_n_steps) - self.measured_at // self.every_n_steps
 
     def summary(self) -> list[str]:
@@ -243,7 +243,7 @@ class Measurement(GenerativeCallback):
         ]
 
     def best_lines(self) -> list[str]:
-        """Returns a line that lists the best values, or an empty list if there are none to show.
+        """Returns a list with one line of best values. The list is empty if there are no values to show.
 
         A best value is shown if it differs from the last value and is not worse than the value of the untrained
         networks.
@@ -262,26 +262,27 @@ class GenerativeMetrics(Measurement):
 
     Logs `metric/<name>_<extractor>` with the names `fid`, `is`, `is_spread`, `kid`, `kid_spread`, `mifid`, `precision`,
     `recall`, `density` and `coverage`. Also logs `metric/classes_covered` if the extractor predicts classes, and
-    `intra_fid` and `class_accuracy` for a generator with classes. A score that needs more images than there are is left
-    out. A log message, the report of the run and the protocol state the reason. See `Measurement` for the schedule and
-    `Evaluator` for the computation.
+    `intra_fid` and `class_accuracy` for a generator with classes. A score is left out if it needs more images than
+    there are. A log message, the report of the run and the protocol state the reason. See `Measurement` for the
+    schedule and `Evaluator` for the computation.
 
     Args:
         extractor: feature extractor.
         every_n_steps: number of generator iterations between two measurements. The last iteration is always measured.
         num_samples: number of generated images per measurement.
         batch_size: number of images generated and measured at once.
-        seed: seed of splits, of subsets, and of the latents, which are the same in every measurement.
-        scores: scores by arbitrary names; the value null disables a score. The default null measures the FID and the
-            Inception Score. It also measures the class coverage if the extractor predicts classes, and the intra-class
-            FID and the class accuracy for a generator with classes.
+        seed: seed of splits, subsets and latents. All measurements use the same latents.
+        scores: dictionary of scores with arbitrary keys; the value null disables a score. The default null measures the
+            FID, the Inception Score, the class coverage if the extractor predicts classes, and the intra-class FID and
+            the class accuracy for a generator with classes.
         cache: whether to cache the statistics of the real images in the folder `LIT_GANS_CACHE` for later runs.
 
     Attributes:
-        evaluator: computes the scores; created by `setup`.
+        evaluator: object that computes the scores; created by `setup`.
 
     Raises:
-        RefusedInput: If a number is below 1, if the data has no images, or if every score needs more images.
+        RefusedInput: If a number is below 1, if the data has no images, or if every score needs more images than there
+            are.
     """
 
     evaluator: Evaluator
@@ -305,11 +306,11 @@ class GenerativeMetrics(Measurement):
         return f"GenerativeMetrics({', '.join([self.extractor.name, *scores, str(self.num_samples), str(self.seed)])})"
 
     def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
-        """Returns whether a state has values of these scores, even with other settings or of an earlier version."""
+        """Returns whether a state contains values of the same scores. Settings and version may differ."""
         return key.partition("(")[0] == "GenerativeMetrics" and not self.directions.keys().isdisjoint(state["values"])
 
     def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
-        """Chooses the scores here, because other callbacks read `directions` in `on_fit_start`."""
+        """Chooses the scores in this hook, because other callbacks read `directions` in `on_fit_start`."""
         data = data_of(trainer)
         if not isinstance(data, ImageSource):
             raise RefusedInput(
@@ -329,7 +330,7 @@ class GenerativeMetrics(Measurement):
                 " extractor."
             )
         device = trainer.strategy.root_device
-        device = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64 for the covariances
+        device = torch.device("cpu") if device.type == "mps" else device  # MPS lacks float64 for the covariances
         settings = self.num_samples, self.batch_size, self.seed, device
         evaluator = Evaluator(self.extractor, self.scores, *settings, num_classes=pl_module.num_classes)
         evaluator.choose(data)
@@ -404,7 +405,7 @@ class ModeMetrics(Measurement):
 
 
 class PairedMetrics(Measurement):
-    """Measures the mean absolute difference between translations and target images in [0, 1], over held-out pairs.
+    """Measures the mean absolute difference between translations and targets of held-out pairs, as images in [0, 1].
 
     Logs `metric/l1`, and `metric/l1_b_to_a` for a model that translates in both directions. See `Measurement` for the
     schedule.
@@ -413,7 +414,7 @@ class PairedMetrics(Measurement):
         every_n_steps: number of generator iterations between two measurements. The last iteration is always measured.
         num_samples: maximum number of held-out pairs per measurement.
         batch_size: number of images translated at once.
-        seed: seed of dropout, which is the same in every measurement.
+        seed: seed of the dropout masks, which are the same in every measurement.
 
     Raises:
         RefusedInput: If a number is below 1, or if the data has no pairs.

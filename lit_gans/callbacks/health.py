@@ -1,9 +1,9 @@
-"""Diagnosis of a training from measurements of its samples and discriminators.
+"""Diagnoses the training from measurements of its samples and discriminators.
 
 Distances are computed between images that are downscaled to 32x32 pixels. They are divided by the mean distance between
-two real images, so that no threshold depends on the images or their size. The thresholds separate the values of
-recorded healthy and failed trainings, most of which were broken on purpose. `tests/callbacks/health_runs.py` records
-these trainings, and the tests check `verdict` on the records.
+two real images, so that no threshold depends on the images or their size. The thresholds separate recorded healthy runs
+from failed runs. Most of the failed runs were broken on purpose. `tests/callbacks/health_runs.py` records these runs,
+and the tests check `verdict` on the records.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Kind = Literal["learning", "stalled", "collapsing", "discriminator wins", "diver
 
 SURE = 0.99  # accuracy above which a discriminator wins
 TWIN = 0.1  # distance below which two images are twins
-MANY_TWINS = 0.25  # excess of the share of twins among samples over the share among real images, above which to warn
-MANY_COPIES = 0.2  # share of copies among samples above which to warn
+MANY_TWINS = 0.25  # minimum difference between the shares of twins among samples and among real images for a warning
+MANY_COPIES = 0.2  # share of copies among samples above which a warning is logged
 STILL = 0.02  # the training is stalled if the mean change of samples between two checks is below this value
 FAR = 0.3  # energy distance above which samples do not resemble real images
-BETTER = 0.9  # the energy distance falls if it is below this factor times the previous energy distance
+BETTER = 0.9  # the energy distance falls if its recent mean is below this factor times its earlier mean
 STALE = 5  # number of measurements without a better value after which a metric is stale
 
 
@@ -38,15 +38,16 @@ class Look:
     Attributes:
         iteration: generator iteration of the check.
         accuracy: share of correctly classified real images or of correctly classified samples, whichever is smaller, by
-            name of the discriminator. Contains only discriminators whose scores have a decision threshold.
+            the discriminator's name. Contains only discriminators whose scores have a decision threshold.
         distance: energy distance between samples and real images (Székely and Rizzo 2013); about 0 if both have the
             same distribution.
         change: mean distance between the images of the same latents at this check and at the previous check; None at
             the first check.
-        twins: share of samples that have a twin, minus the same share of the real images. A twin is another image of
-            the same class at a distance below `TWIN`. It is 0 for translations: they vary as their inputs do.
+        twins: share of samples that have a twin, minus the share of real images that have a twin. A twin is another
+            image of the same class at a distance below `TWIN`. The value is 0 for translations, because they vary as
+            their input images do.
         classes: classes in which most samples have twins.
-        copies: share of samples that are copies of training images, see `copied`; None if it was not measured.
+        copies: share of samples that are copies of training images, see `copied`; None if this share was not measured.
     """
 
     iteration: int
@@ -88,9 +89,9 @@ def copied(samples: Float[Tensor, "n d"], real: Float[Tensor, "m d"]) -> float:
     """Returns the share of samples that are copies of real images.
 
     A sample is a copy if its distance to the nearest real image is below a threshold. The threshold is half of the
-    distance from that real image to the next real image. Alaa et al. (2022, section 2.2) use the full distance as the
-    threshold, below which about half of the samples of a perfect generator lie. Half of that distance is far
-    smaller than the distance between two real images of the same object.
+    distance between that real image and its nearest other real image. Alaa et al. (2022, section 2.2) use the full
+    distance as the threshold, but about half of the samples of a perfect generator lie below the full distance. Half of
+    the distance is far smaller than the distance between two real images of the same object.
 
     Args:
         samples: generated images.
@@ -103,29 +104,29 @@ def copied(samples: Float[Tensor, "n d"], real: Float[Tensor, "m d"]) -> float:
 
 
 def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> tuple[Kind, str]:
-    """Returns the kind of health and a sentence with the measurement and, for a failure, advice.
+    """Returns the kind of health, and a sentence that states the measurement and gives advice for a failure.
 
-    A failure is reported if all checks of the last `patience` iterations show it. For the distance to the real images,
-    the median of these checks decides. A training with no more than `patience` iterations is `learning`. The failures
-    are tested in this order, with the thresholds above:
+    A failure is reported if all checks of the last `patience` iterations show this failure. For the distance to the
+    real images, the median of these checks decides. A run of at most `patience` iterations is `learning`. The failures
+    are tested in this order, with the thresholds of this module:
 
     - memorizing: more than 20 % of the samples are copies of training images.
-    - diverging: samples are far from real images and come no closer, and an earlier check had less than half of the
-      distance.
-    - discriminator wins: it classifies more than 99 % of the images correctly, and samples come no closer to real
-      images.
+    - diverging: samples are far from real images and come no closer, and the smallest distance of an earlier check was
+      less than half of the distance.
+    - discriminator wins: a discriminator classifies more than 99 % of the images correctly, and samples come no closer
+      to real images.
     - stalled: samples of the same latents do not change.
     - collapsing: more than 25 % of the samples have a twin of the same class.
     - stalled: samples are far from real images and come no closer, or the last `STALE` measurements of a metric had no
       better value.
 
-    A check without a distance is skipped where a distance is needed. If no check has a distance, only `memorizing` and
-    a stale metric are detected.
+    Failures that depend on the distance are tested only on checks with a distance. If no check has a distance, only
+    `memorizing` and a stale metric are detected.
 
     Args:
         looks: all checks of the training, or the most recent ones; must not be empty.
         patience: number of iterations that a failure must last.
-        stale: key of a metric whose last `STALE` measurements had no better value, or None.
+        stale: key of a metric whose last `STALE` measurements had no better value, or None if no metric is stale.
     """
     last = looks[-1]
     recent = [look for look in looks if look.iteration > last.iteration - patience]

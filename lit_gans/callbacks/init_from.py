@@ -20,27 +20,27 @@ from lit_gans.training.transfer import Transferred, transfer
 
 logger = logging.getLogger(__name__)
 
-# settings of autoencoders that belong to the weights, although they do not change their shapes
+# settings that an autoencoder's weights depend on, although the settings do not change the shapes of the weights
 _NEEDED = ("asymmetric_padding", "groups", "scaling_factor", "shift_factor")
-_MIN_SHARE = 0.1  # if the checkpoint fits a smaller share of a network's weights, it is most likely the wrong one
+_MIN_SHARE = 0.1  # a checkpoint that fits a smaller share of a network's weights is most likely the wrong one
 
 
 class InitFrom(GenerativeCallback):
     """Loads the networks of a checkpoint into a new run. Networks of different sizes are loaded as far as they fit.
 
-    The generator, the discriminators and the averaged generator, if there is one, are loaded, see
+    Loads the generator, the discriminators and, if the checkpoint contains one, the averaged generator, see
     `lit_gans.training.transfer`. Optimizers and counters start from scratch. A log message says which weights were
     loaded. In a run that `trainer.ckpt_path` resumes, this callback does nothing, because resuming restores all
     weights.
 
     Layers that have learned nothing must not be frozen. These are layers that are missing in the checkpoint, and the
-    input layer of a color-image discriminator loaded from a gray-image discriminator. The weights of such a layer are
-    equal for all color channels, so it cannot distinguish colors.
+    input layer of a color-image discriminator loaded from a gray-image discriminator. The weights of this input layer
+    are equal for all color channels, so the layer cannot distinguish colors.
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; `zoo/NAME`;
-            `hf://owner/name`; or a published autoencoder, see `AutoencoderKL.from_diffusers`: a folder of diffusers or
-            a .safetensors file.
+            `hf://owner/name`; or a published autoencoder (a diffusers folder or a .safetensors file), see
+            `AutoencoderKL.from_diffusers`.
     """
 
     conflict = "initialize the networks"
@@ -54,11 +54,11 @@ class InitFrom(GenerativeCallback):
                 logger.info("init_from: %s", sentence)
 
     def load(self, pl_module: AdversarialModule) -> list[str]:
-        """Loads the networks of the checkpoint into a module, and returns a sentence about every network.
+        """Loads the networks of the checkpoint into a module, and returns one sentence per network.
 
         Raises:
             RefusedInput: If the checkpoint fits less than 10 % of a network's weights, if a frozen layer has learned
-                nothing, or if this module lacks a setting that belongs to the weights.
+                nothing, or if this module and the checkpoint differ in a setting that the weights depend on.
         """
         if is_published(self.checkpoint):
             if not isinstance(pl_module, AutoencoderKL):
@@ -96,7 +96,7 @@ class InitFrom(GenerativeCallback):
         return sentences
 
     def _refuse_other_settings(self, pl_module: AdversarialModule, theirs: Mapping[str, Any]) -> None:
-        """Raises `RefusedInput` if the module differs from the checkpoint in a setting that belongs to the weights."""
+        """Raises `RefusedInput` if the module and the checkpoint differ in a setting that the weights depend on."""
         for name in _NEEDED:
             if name in theirs and name in pl_module.hparams and theirs[name] != pl_module.hparams[name]:
                 needed, ours = (_typed(value) for value in (theirs[name], pl_module.hparams[name]))
@@ -123,5 +123,5 @@ class InitFrom(GenerativeCallback):
 
 
 def _typed(value: object) -> str:
-    """Formats a value as on the command line."""
+    """Formats a value as it is typed on the command line."""
     return "null" if value is None else str(value).lower()

@@ -1,4 +1,4 @@
-"""Rules for which checkpoints are kept in the folder of a run: the best, the most recent, and the permanent ones."""
+"""Selects the checkpoints that a run keeps: the best, the most recent, and the permanent checkpoints."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class BestCheckpoints:
 
     @property
     def step(self) -> int:
-        """Iteration with the best value, or 0 if there is none."""
+        """Iteration with the best value, or 0 if there are no values."""
         return next(iter(self.values), 0)
 
     @property
     def value(self) -> float | None:
-        """The best value, or None if there is none."""
+        """The best value, or None if there are no values."""
         return self.values.get(self.step)
 
     def add(self, step: int, value: float, rank: Callable[[float], Any]) -> list[int]:
-        """Adds the value of an iteration, and returns the iterations that are not among the best.
+        """Adds the value of an iteration, and returns the iterations that are not among the `num` best.
 
         Args:
             step: the iteration.
@@ -58,7 +58,7 @@ class RecentCheckpoints:
 
     Args:
         num: number of most recent checkpoints to keep.
-        every_n_steps: number n of iterations between permanent checkpoints; None keeps no permanent checkpoints.
+        every_n_steps: number of iterations between two permanent checkpoints; None keeps no permanent checkpoints.
     """
 
     def __init__(self, num: int, every_n_steps: int | None) -> None:
@@ -72,8 +72,8 @@ class RecentCheckpoints:
         """Links `last.ckpt` to its numbered name, and removes numbered checkpoints that are no longer kept.
 
         Both names are hard links to the same bytes. Which checkpoints are removed depends only on the names in the
-        folder, so a resumed run also removes checkpoints that a killed run left behind. Checkpoints of higher
-        iterations stay, since they belong to another training that started from a previous checkpoint.
+        folder, so a resumed run also removes checkpoints that a killed run left behind. Checkpoints of later iterations
+        are kept, because they were saved before this run resumed from an earlier checkpoint.
 
         Args:
             folder: folder of the checkpoints.

@@ -26,16 +26,16 @@ Version = tuple[int, int, int, int]  # inode, size, modification time and status
 class Mirror(GenerativeCallback):
     """Copies changed files of the run folder to an fsspec URL, after each checkpoint and when the training ends.
 
-    Rank 0 copies in a thread, so that the training does not wait. A checkpoint is copied after its rows of
-    `metrics.csv`. The commit marker of a sharded checkpoint is copied last. If a copy fails, it is retried after the
-    next checkpoint.
+    Rank 0 copies in a thread, so that the training does not wait. Checkpoints are copied last, so that the copied
+    `metrics.csv` contains their rows. The commit marker of a sharded checkpoint is copied after its shards. If a copy
+    fails, it is retried after the next checkpoint.
 
     Args:
         address: URL of a folder, such as `s3://bucket/run`.
 
     Raises:
         RefusedInput: If the file system of the URL does not exist, or if its package is not installed.
-        FailedWrite: If not all files could be copied when the training ended. The run folder itself is complete.
+        FailedWrite: If some files could not be copied when the training ended. The run folder itself is complete.
     """
 
     def __init__(self, address: str) -> None:
@@ -70,12 +70,12 @@ class Mirror(GenerativeCallback):
         logger.info("copied to %s", self.address)
 
     def _start(self, folder: Path) -> Future[None]:
-        """Starts to copy all files in the thread that have changed since they were last copied."""
+        """Starts copying, in the thread, all files that have changed since they were last copied."""
         self._is_due = False
         paths = (path for path in folder.rglob("*") if path.is_file() and is_finished(path.relative_to(folder)))
         versions = {path.relative_to(folder).as_posix(): _version(path) for path in paths}
         changed = {name for name, version in versions.items() if self._sent.get(name) != version}
-        # an open checkpoint stays readable when it is replaced; its rows of metrics.csv are already on disk
+        # a checkpoint that is open stays readable when it is replaced; its rows of metrics.csv are already on disk
         opened = {name: (folder / name).open("rb") for name in changed if _is_checkpoint(name)}
         self._sending = self._thread.submit(self._send, folder, versions, changed, opened)
         return self._sending
@@ -83,7 +83,7 @@ class Mirror(GenerativeCallback):
     def _send(
         self, folder: Path, versions: Mapping[str, Version], changed: set[str], opened: Mapping[str, BufferedIOBase]
     ) -> None:
-        """Copies changed files to the URL, and removes files from it that no longer exist in the folder."""
+        """Copies changed files to the URL, and removes files from the URL that no longer exist in the folder."""
         remote = Remote(self.address)
         with ExitStack() as stack:
             for file in opened.values():
@@ -97,7 +97,7 @@ class Mirror(GenerativeCallback):
             for name in sorted(changed, key=_order):
                 if name in opened:
                     remote.write(name, opened[name])
-                elif (folder / name).exists():  # may have been removed since `_start` listed it
+                elif (folder / name).exists():  # might have been removed since `_start` listed it
                     with (folder / name).open("rb") as file:
                         remote.write(name, file)
                 self._sent[name] = versions[name]
@@ -113,7 +113,7 @@ def _is_checkpoint(name: str) -> bool:
 
 
 def _order(name: str) -> tuple[bool, bool, str]:
-    """Returns a sort key: checkpoints come last, and the commit marker of a sharded checkpoint after its shards."""
+    """Returns a sort key that puts checkpoints last, and the commit marker of a sharded checkpoint after its shards."""
     return _is_checkpoint(name), name.endswith(f"/{COMMIT}"), name
 
 

@@ -1,4 +1,4 @@
-"""Reading of new metric values for the best checkpoint and for early stopping."""
+"""Reads new metric values for the best checkpoint and for early stopping."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class Monitor:
     Args:
         name: key of the metric; `auto` uses the first measured FID, if any; None reads no metric.
         mode: whether smaller (`min`) or larger (`max`) values are better; `auto` uses the direction that the
-            measurement declares, or `min` if there is none, as for losses.
+            measurement declares, or `min` if no measurement declares one, as for losses.
     """
 
     def __init__(self, name: str | None, mode: str) -> None:
         self.name, self.mode = name, mode
         self.reads_logged = name not in (None, "auto") and not name.startswith(_METRIC)  # see `GenerativeCallback`
         self._seen: torch.Tensor | None = None
-        self._has_iterated = False  # whether an iteration of this training has ended
+        self._has_iterated = False  # whether an iteration of this run has ended
 
     def state_key(self, name: str) -> str:
-        """Returns the state key of the callback class `name` that reads this metric."""
+        """Returns the state key of a callback of class `name` that reads this metric."""
         return name if self.name in (None, "auto") else f"{name}({self.name})"
 
     def start(self, trainer: Trainer) -> None:
-        """Marks the value at the start of a new or resumed training as read."""
+        """Marks the value at the start of a new or resumed run as read."""
         self._has_iterated, self._seen = False, self._value(trainer)
 
     def refuse_unmeasured(self, trainer: Trainer) -> None:
@@ -65,9 +65,9 @@ class Monitor:
         return float(trainer.strategy.reduce(value.to(trainer.strategy.root_device, torch.double, copy=True)))
 
     def monitored(self, trainer: Trainer) -> tuple[str, str] | None:
-        """Returns the key of the metric and whether its `min` or its `max` is best, or None if there is no metric.
+        """Returns the key of the metric and the best direction, `min` or `max`, or None if there is no metric.
 
-        Callers must wait until every callback has set its `directions`.
+        Must be called after every callback has set its `directions`.
         """
         key = self._key(trainer)
         return None if key is None else (key, self._mode(trainer) or "min")
@@ -82,7 +82,7 @@ class Monitor:
     def _key(self, trainer: Trainer) -> str | None:
         if self.name != "auto":
             return self.name
-        # a resumed training has the same order of keys, so it chooses the same FID
+        # the order of the keys is the same after resuming, so the same FID is chosen
         known = [*directions_of(trainer), *trainer.callback_metrics]
         return next((name for name in known if name.startswith("metric/fid_")), None)
 
@@ -127,10 +127,10 @@ class StopOnPlateau(GenerativeCallback):
         self.best_value, self.waited = state_dict["best_value"], state_dict["waited"]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._monitor.refuse_unmeasured(trainer)  # not in `setup`, where callbacks set their `directions`
+        self._monitor.refuse_unmeasured(trainer)  # called here, because callbacks set their `directions` in `setup`
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        if trainer.global_step == 0 and self._has_measured:  # this callback was used in a previous training
+        if trainer.global_step == 0 and self._has_measured:  # this callback was used in a previous run
             self.best_value, self.waited = None, 0
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:

@@ -20,7 +20,7 @@ from lit_gans.common.progress import in_words
 from lit_gans.training.callback import GenerativeCallback, callbacks_of
 from lit_gans.training.module import AdversarialModule
 
-_LINES = 20  # number of evenly spaced lines per run without a terminal
+_LINES = 20  # number of evenly spaced lines that a run prints without a terminal
 _EARLY_ITERATIONS = (10, 100)  # iterations with an additional line, so that a long run shows its speed early
 _MAX_INTERVAL = 300.0  # maximum time between two lines, in seconds
 _MIN_WINDOW_ITERATIONS = 100  # minimum number of iterations in a window of `TimeLeft`
@@ -28,7 +28,7 @@ _MIN_WINDOW_SECONDS = 30.0  # minimum duration of a window of `TimeLeft`, in sec
 
 
 class _TwoLines(Progress):
-    """Progress bar with the numbers on a second line, because a narrow terminal would truncate a single line."""
+    """Progress bar that shows numbers on a second line, because a narrow terminal would truncate a single line."""
 
     numbers = ""
 
@@ -148,14 +148,14 @@ class IterationProgressBar(GenerativeCallback, LightningProgressBar):
 
 
 class TimeLeft:
-    """Estimates the remaining time of a training.
+    """Estimates the remaining time of a training run.
 
     The estimate uses the mean duration of recent iterations, including sample grids and checkpoints. The mean covers
     the current window and the previous window. A window has at least 100 iterations and lasts at least 30 seconds.
 
-    Measurements are rare and long, and are therefore estimated separately: the remaining number of measurements,
-    multiplied by the duration of the callback's last measurement. The first iteration is not counted, because it may
-    compile. The measurement of the real images is not counted, because it runs only once.
+    Measurements are rare and long, and are therefore estimated separately. Their time is the number of remaining
+    measurements times the duration of the callback's last measurement. The estimate excludes the first iteration, which
+    might include compilation, and the measurement of the real images, which runs only once.
 
     Args:
         clock: function that returns the time in seconds.
@@ -188,11 +188,11 @@ class TimeLeft:
             self._begin = (self._begin[0] + seconds, self._begin[1])
 
     def seconds(self, trainer: Trainer, total: int | None) -> float | None:
-        """Returns the remaining time in seconds, or None if it is unknown or the last iteration has ended.
+        """Returns the remaining time in seconds, or None if this time is unknown or the last iteration has ended.
 
         Args:
             trainer: trainer of the run.
-            total: total number of iterations; None if the number is not limited.
+            total: total number of iterations; None if this number is not limited.
         """
         limits = [timer.time_remaining() for timer in callbacks_of(trainer, Timer)]  # from `max_time`
         estimates = [limit for limit in limits if limit is not None]

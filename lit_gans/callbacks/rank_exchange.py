@@ -1,4 +1,4 @@
-"""Exchange in which the ranks agree to stop or to save at the same iteration."""
+"""Lets the ranks agree to stop or to save at the same iteration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _EXCHANGE_SECONDS = 1.0  # approximate training time between two exchanges, in s
 
 
 class RankExchange:
-    """Exchange of signals and due saves between the ranks, about once a second and at the last iteration.
+    """Exchanges signals and due saves between the ranks, about once a second and at the last iteration.
 
     An exchange synchronizes with the device, so it does not take place in every iteration. At every exchange, the ranks
     also agree on the iteration of the next exchange.
@@ -23,22 +23,22 @@ class RankExchange:
         self._exchanged_at = 0.0  # time of the last exchange, in seconds
 
     def start(self, trainer: Trainer, now: float) -> None:
-        """Schedules an exchange at the first iteration of a training. `now` is the current time in seconds."""
+        """Schedules an exchange at the first iteration of a run. `now` is the current time in seconds."""
         self._next, self._interval, self._exchanged_at = trainer.global_step + 1, 1, now
 
     def make_due(self, trainer: Trainer) -> None:
-        """Schedules an exchange at the current iteration. All ranks must call it."""
+        """Schedules an exchange at the current iteration. All ranks must call this method."""
         self._next = trainer.global_step
 
     def agree(self, trainer: Trainer, now: float, signal: int | None, is_save_due: bool) -> tuple[int | None, bool]:
-        """Returns the signal that any rank has received, and whether a save is due on rank 0.
+        """Returns a signal that any rank has received, and whether a save is due. Rank 0 decides about saves.
 
-        Both values are equal on all ranks. Between two exchanges, they are None and False.
+        Both values are equal on all ranks. Between two exchanges, the values are None and False.
 
         Args:
             trainer: the trainer.
             now: current time in seconds.
-            signal: number of the signal that this rank has received, or None.
+            signal: number of the signal that this rank has received, or None without a signal.
             is_save_due: whether a save is due on this rank.
         """
         if trainer.world_size == 1:
@@ -47,9 +47,9 @@ class RankExchange:
         if step < self._next and not is_last_iteration(trainer):
             return None, False
         interval = int(self._interval * _EXCHANGE_SECONDS / max(now - self._exchanged_at, 1e-9))
-        # the interval at most doubles, because a few fast iterations predict the next ones poorly
+        # the interval at most doubles, because the next iterations might be much slower than a few fast iterations
         interval = max(1, min(interval, 2 * self._interval))
-        # the maximum of the negative intervals is the smallest interval of any rank, negated
+        # the maximum over negative intervals is the negative of the smallest interval
         local = [signal or 0, int(is_save_due and trainer.is_global_zero), -interval]
         values = trainer.strategy.reduce(torch.tensor(local, device=trainer.strategy.root_device), reduce_op="max")
         number, is_due, negative = values.tolist()

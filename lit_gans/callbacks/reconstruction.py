@@ -31,7 +31,7 @@ class ReconstructionMetrics(Measurement):
     absolute difference) and `metric/<perceptual>` (perceptual distance). All values are means over images. See
     `Measurement` for the schedule.
 
-    The reconstruction FID is the FID of `metrics=`: for an autoencoder, its generated images are reconstructions of
+    The FID of `metrics=` is the reconstruction FID, because an autoencoder's generated images are reconstructions of
     training images.
 
     Args:
@@ -40,7 +40,7 @@ class ReconstructionMetrics(Measurement):
         batch_size: number of images reconstructed at once.
         perceptual: name of the network of the perceptual distance, see `perceptual_network`; `none` measures no
             perceptual distance.
-        perceptual_file: file of the network's weights, see `perceptual_network`.
+        perceptual_file: file with the network's weights, see `perceptual_network`.
 
     Raises:
         RefusedInput: If a number is below 1, or if the model does not reconstruct images.
@@ -93,7 +93,7 @@ class ReconstructionMetrics(Measurement):
     @torch.no_grad()
     def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
         images = self._images(trainer, module, trainer.global_rank, trainer.world_size)
-        # with fewer images than ranks, some ranks have none
+        # some ranks have no images if there are fewer images than ranks
         batches = images.split(self.batch_size) if len(images) else ()
         mean = MeanMetric(nan_strategy="disable").set_dtype(torch.float64).to(module.device)
         means = {name: mean.clone() for name in self._distances}

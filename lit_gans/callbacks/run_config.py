@@ -16,7 +16,7 @@ from lit_gans.training.callback import GenerativeCallback
 
 # arguments of data sources that change neither the images nor their order
 _SAME_IMAGES = ("batch_size", "num_workers", "placement", "cache", "cache_bytes", "on_error", "seed", "flip")
-# arguments that are paths: data may be moved, and the loader compares the images themselves
+# arguments that are paths; they may differ, because data can be moved, and the loader compares the images themselves
 _PATHS = ("root", "labels", "files", "font")
 
 

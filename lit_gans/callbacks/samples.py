@@ -1,4 +1,4 @@
-"""Callback that writes grids of samples of fixed latents during training, and an animation of the grids."""
+"""Callback that writes sample grids from fixed latents during training, and an animation of the grids."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ _MAX_FRAME_SIZE = 768  # maximum width and height of a frame, in pixels
 class Samples(GenerativeCallback):
     """Writes sample grids to `samples/<iteration>.png` in the run folder, and an animation when the training ends.
 
-    The animation `samples/training.gif` shows the grids of this run. In a resumed run, it also shows the grids up to
-    the checkpoint from which the run resumed. A new run renames the `samples` folder of an earlier run to `samples-1`.
+    The animation `samples/training.gif` shows the grids of this run. In a resumed run, the animation also shows the
+    grids up to the checkpoint from which the run resumed. A new run renames the `samples` folder of an earlier run to
+    `samples-1`.
 
     The loggers of TensorBoard, Weights & Biases and MLflow receive the same grids, see `log_grid`. Samples of
     `Plottable` data, such as points, are plotted. Grids of pix2pix show inputs, translations and targets. Grids of
@@ -62,7 +63,7 @@ class Samples(GenerativeCallback):
         return f"Samples({self.num}, {self.seed})"
 
     def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
-        """Returns whether a state belongs to a `Samples` callback, even with other settings."""
+        """Returns whether a state belongs to a `Samples` callback. Settings may differ."""
         return key.partition("(")[0] == "Samples"
 
     def state_dict(self) -> dict[str, Any]:
@@ -86,7 +87,7 @@ class Samples(GenerativeCallback):
                 set_aside(self.folder(trainer))
         elif not self._iterations:  # checkpoints of earlier versions do not store the iterations
             self._iterations = iterations
-        else:  # the last grid of a training is written after its last checkpoint, which does not list it
+        else:  # the last checkpoint of a run does not list the last grid, which is written after the checkpoint
             self._iterations = [each for each in iterations if each in self._iterations or each == step]
         if trainer.global_step == 0:
             self._write(trainer, pl_module)

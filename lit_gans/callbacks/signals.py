@@ -1,4 +1,4 @@
-"""Handling of signals that stop a training on all ranks at the end of an iteration."""
+"""Handles signals that stop the training on all ranks at the end of an iteration."""
 
 from __future__ import annotations
 
@@ -26,25 +26,27 @@ class StopSignals:
     """Signal handlers that record the first signal. A second signal takes effect immediately.
 
     Lightning installs its own handlers after the `setup` hooks, and restores the previous handlers when the training
-    ends. The handlers of this class are therefore installed twice, before and after Lightning's. If Lightning restores
-    one of these handlers after the training, the handler passes the signal on to the original handler.
+    ends. The handlers of this class are therefore installed twice, before and after Lightning installs its handlers. If
+    Lightning restores one of these handlers after the training, the handler passes the signal on to the original
+    handler.
 
     Attributes:
-        received: number of the received signal, or None.
+        received: number of the received signal, or None if no signal was received.
     """
 
     def __init__(self) -> None:
         self.received: int | None = None
         self._is_waiting = self._prints = False
         self._original_handlers: dict[int, Any] = {}
-        self._store: Store | None = None  # shared by the ranks of this training; None on a single process
+        self._store: Store | None = None  # shared by the ranks of this run; None on a single process
 
     def start(self, *numbers: int, says: bool = True) -> None:
         """Installs the handlers. Does nothing outside the main thread, because Python handles signals only there.
 
         Args:
             *numbers: numbers of the signals.
-            says: whether the first signal prints that the training stops; set it on only one of several processes.
+            says: whether to print at the first signal that the training stops; use True on only one of several
+                processes.
         """
         self.received, self._is_waiting, self._prints, self._store = None, True, says, None
         for number in numbers:
@@ -56,7 +58,7 @@ class StopSignals:
             self._original_handlers.setdefault(number, handler)
 
     def share(self, trainer: Trainer) -> None:
-        """Makes signals visible to all ranks from now on. All ranks must make the first call in a training together.
+        """Makes signals visible to all ranks from now on. All ranks must make the first call of a run together.
 
         The ranks communicate through the store of their rendezvous, which replies immediately, so that no rank waits
         for another rank.

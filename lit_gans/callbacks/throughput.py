@@ -35,14 +35,14 @@ class Throughput(GenerativeCallback):
     def __init__(self) -> None:
         self.images_per_second = 0.0
         self._all_images, self._all_seconds, self._earlier_seconds = 0, 0.0, 0.0
-        # values since the last log; excluded time is added to `_start` and `_step_end`, so that it does not count
+        # values since the last log; `exclude` adds time to `_start` and `_step_end`, so that this time does not count
         self._start: float | None = None
         self._step_end: float | None = None
         self._images, self._waited, self._processor = 0, 0.0, 0.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._step_end = None
-        if trainer.global_step == 0:  # this callback may have been used in a previous training
+        if trainer.global_step == 0:  # this callback may have been used in a previous run
             self._all_images, self._all_seconds, self._earlier_seconds = 0, 0.0, 0.0
         self._restart()
 
@@ -81,7 +81,7 @@ class Throughput(GenerativeCallback):
 
     @property
     def mean_images_per_second(self) -> float:
-        """Mean number of images per second over the whole training in this process."""
+        """Mean number of images per second over the whole training run in this process."""
         return self._all_images / self._all_seconds if self._all_seconds else 0.0
 
     @property
@@ -108,7 +108,7 @@ class Throughput(GenerativeCallback):
 
 
 def _device_utilization(device: torch.device) -> dict[str, float]:
-    """Returns the utilization that the driver reports, or an empty dict if it reports none."""
+    """Returns the utilization that the driver reports, or an empty dict if the driver reports no utilization."""
     try:
         return {"utilization/device": torch.cuda.utilization(device) / 100}
     except (ModuleNotFoundError, RuntimeError):  # nvidia-ml-py is not installed, or the device has no counters

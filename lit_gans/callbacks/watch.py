@@ -1,4 +1,4 @@
-"""Callback that checks the health of a training and logs it every few minutes, and failures immediately."""
+"""Callback that logs the health of the training every few minutes, and failures immediately."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _MOST_LOOKS = 1000  # maximum number of checks whose measurements are kept
 class Watch(GenerativeCallback):
     """Checks the health of the training, logs it every few minutes, and logs failures immediately.
 
-    A healthy training is logged as `learning` at level INFO. The failures `stalled`, `collapsing`, `discriminator
-    wins`, `diverging` and `memorizing` are logged at level WARNING, with advice. See
-    `lit_gans.callbacks.health.verdict` for their definitions. Losses and weights that are not finite are not checked
-    here, because the module itself stops such a training, see `lit_gans.training.finite`.
+    A healthy run is logged as `learning` at level INFO. The failures `stalled`, `collapsing`, `discriminator wins`,
+    `diverging` and `memorizing` are logged at level WARNING, with advice. See `lit_gans.callbacks.health.verdict` for
+    their definitions. Losses and weights that are not finite are not checked here, because the module itself stops such
+    a run, see `lit_gans.training.finite`.
 
-    A check inspects up to 64 real images of the iteration and the same number of samples, which takes less time than
-    an iteration. Distances between images need two different real images. If a batch does not have them, the distances
-    are left out, and a line is logged the first time.
+    A check inspects up to 64 real images of the iteration and the same number of samples, which takes less time than an
+    iteration. Distances between images need two different real images. If a batch does not contain two different
+    images, the distances are left out. A log message says so the first time.
 
     Args:
         every_n_steps: number of generator iterations between two checks.
@@ -59,12 +59,12 @@ class Watch(GenerativeCallback):
         refuse_below(0, minutes=minutes)
         self.every_n_steps, self.patience, self.minutes = every_n_steps, patience, minutes
         self.looks: list[Look] = []
-        self._inputs: Batch | None = None  # generator inputs that stay the same, to measure how their images change
+        self._inputs: Batch | None = None  # fixed generator inputs, to measure how the generated images change
         self._images: Tensor | None = None  # images that the last check generated from `_inputs`
         self._real: list[Tensor] = []  # training images of the last checks
         self._logged_kind = "learning"  # kind of health in the last log line
         self._logged_at = 0.0  # time of the last log line, from `time.monotonic`
-        self._logs_left_out = True  # whether missing distances have not been logged yet
+        self._logs_left_out = True  # whether to log that distances are left out; only once
 
     def state_dict(self) -> dict[str, Any]:
         return {"looks": [asdict(look) | {"classes": list(look.classes)} for look in self.looks]}
@@ -73,7 +73,7 @@ class Watch(GenerativeCallback):
         self.looks = [_loaded(look) for look in state_dict["looks"]]
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
-        if trainer.global_step == 0:  # this callback may have been used in a previous training
+        if trainer.global_step == 0:  # this callback may have been used in a previous run
             self.looks = []
         self._inputs, self._images, self._real = None, None, []
         self._logged_kind, self._logged_at, self._logs_left_out = "learning", time.monotonic(), True
@@ -113,9 +113,10 @@ class Watch(GenerativeCallback):
 
     @torch.no_grad()
     def _look(self, trainer: Trainer, module: AdversarialModule, data: Any) -> Tensor | None:
-        """Runs a check, adds it to `looks`, and returns its samples on the CPU, downscaled.
+        """Runs a check, adds its measurements to `looks`, and returns its downscaled samples on the CPU.
 
-        Returns None for a translator, because its samples resemble their input images, and on ranks other than 0.
+        Returns None on ranks other than 0. Also returns None for a translator, because translations resemble their
+        input images.
         """
         batch = split_batch(prepare_batch(data, module.channels_last), module.batches_per_step)[0]
         batch = {name: tensor[:_NUM] for name, tensor in batch.items()}
@@ -174,13 +175,13 @@ def _loaded(look: dict[str, Any]) -> Look:
 
 
 def _downscaled(module: AdversarialModule, batch: Batch, kind: Kind) -> Tensor:
-    """Returns the real or generated images of a batch that discriminators receive, downscaled for distances."""
+    """Returns the real or generated images that discriminators receive as inputs. The images are downscaled."""
     names = dict.fromkeys(inputs[kind] for inputs in module.discriminator_inputs.values())
     return reduced(module.to_unit_range(torch.cat([batch[name] for name in names], 1)).float())
 
 
 def _collapsed(fake_twins: Tensor, real_twins: Tensor, labels: Tensor) -> tuple[int, ...]:
-    """Returns the classes in which most samples have twins and most real images have none."""
+    """Returns the classes in which most samples have twins and most real images have no twins."""
     return tuple(
         label
         for label in labels.unique().tolist()

@@ -1,4 +1,4 @@
-"""Board on which the ranks publish records: a store of torch.distributed, which does not synchronize the ranks."""
+"""Board on which the ranks publish records. It uses a torch.distributed store, and does not synchronize the ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Board:
 
     Args:
         store: store that all ranks share.
-        rank, world_size: rank of this process and number of processes.
+        rank, world_size: rank of this process, and number of processes.
         name: name of the check.
     """
 
@@ -50,7 +50,7 @@ class Board:
 
 
 def board(name: str) -> Board | None:
-    """Returns the board of the check with a name. Returns None on a single process, and if no store exists yet.
+    """Returns the board of the check called `name`. Returns None on a single process, or if no store exists yet.
 
     The board uses the store of torchrun if there is one, and otherwise the store of the default process group.
     """
@@ -82,7 +82,7 @@ def collected(
         shared: the board.
         steps: number of recorded steps per optimizer.
         states: names of the states that this rank has published.
-        calls: number of inputs of each network that this rank has published.
+        calls: number of inputs that this rank has published, by the name of the network.
         patience: maximum time to wait for the end of each rank, in seconds.
     """
     ranks = []

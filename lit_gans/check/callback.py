@@ -1,4 +1,4 @@
-"""The check as a callback of Lightning's Trainer."""
+"""Callback of Lightning's Trainer that runs the check."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 from lit_gans.check.session import check_ranks
 from lit_gans.common.lightning import Callback, LightningModule, Trainer, rank_zero_warn
 
-_FITS = count()  # numbers the trainings, because all trainings of a process share one store
+_FITS = count()  # numbers the runs, because all runs of a process share one store
 
 
 class RankConsistency(Callback):
@@ -16,11 +16,11 @@ class RankConsistency(Callback):
 
         trainer = Trainer(devices=2, callbacks=[RankConsistency(on_fault="raise")])
 
-    Rank 0 prints the findings after the last recorded step of each optimizer, or at the end of a shorter training.
+    Rank 0 prints the findings once each optimizer has run its recorded steps, or when the training ends earlier.
 
     Args:
         steps: number of recorded steps per optimizer.
-        on_fault: `raise` raises `RuntimeError` on all ranks if there are faults; `warn` only emits a warning.
+        on_fault: action if there are faults: `raise` raises `RuntimeError` on all ranks, `warn` only emits a warning.
         patience: maximum time that rank 0 waits for each of the other ranks, in seconds.
     """
 

@@ -1,4 +1,4 @@
-"""Compares the records of all ranks, and returns the differences as findings. It needs no tensors."""
+"""Compares the records of all ranks, and returns the differences as findings. Needs no tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lit_gans.check.records import Call, End, State, Step, StepStart, Weight
 
 SAME = 1e-6  # relative tolerance for projections that differ only by the order of summation
 _SCALER = "Average the gradients over the ranks before scaler.unscale_ and scaler.step look for an overflow."
-_SHARED = 0.05  # tolerated fraction of rows that ranks share; a padded last batch causes less
+_SHARED = 0.05  # tolerated fraction of rows that ranks share; padding the last batch causes a smaller fraction
 
 
 @dataclass
@@ -22,7 +22,7 @@ class RankRecords:
         steps: recorded steps of each optimizer.
         calls: recorded inputs of each network.
         events: recorded optimizer steps in the order in which they started.
-        state: latest state of the networks that all ranks have published.
+        state: state of the networks, from the latest step for which all ranks have published a state.
         end: the end of the script on this rank; None if the script is still running.
     """
 
@@ -38,7 +38,7 @@ class Finding:
     """A difference between the ranks, or between the ranks and a single process.
 
     Attributes:
-        kind: machine-readable name of the kind.
+        kind: machine-readable name of the kind of finding.
         where: optimizer, network or buffer.
         what: description of the measurement.
         remedy: change of the script that removes the fault; empty for a note.
@@ -83,8 +83,8 @@ def with_names_of_rank_0(ranks: Sequence[RankRecords]) -> list[RankRecords]:
 
     A rank that calls a whole network names it differently from a rank that calls only its parts. For example, rank 0
     might call the whole network for a summary. An optimizer whose name rank 0 does not know is therefore matched to an
-    optimizer of rank 0 with equal parameter shapes. The parameters' names within their networks must differ: if these
-    names are equal, the optimizers step different networks.
+    optimizer of rank 0 with equal parameter shapes. The parameters' names within their networks must differ, because
+    optimizers with equal parameter names step different networks.
     """
     named = [*ranks[:1]]
     own = {event.optimizer: event for event in ranks[0].events}
@@ -466,8 +466,9 @@ def _of_states(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
 def _unequal_averages(states: Sequence[State]) -> list[str]:
     """Returns the networks that no optimizer steps and whose weights differ between the ranks.
 
-    If only one rank calls such a network, such as rank 0 for samples, this rank names it differently. Networks whose
-    name does not exist on all ranks are therefore compared as a set, if their number is equal on all ranks.
+    If only one rank calls such a network, for example rank 0 to generate samples, the network has a different name on
+    this rank. Networks whose name does not exist on all ranks are therefore compared as a set, if their number is equal
+    on all ranks.
     """
     common = [name for name in states[0].averages if all(name in state.averages for state in states)]
     unequal = [name for name in common if len({state.averages[name] for state in states}) > 1]
@@ -480,7 +481,7 @@ def _unequal_averages(states: Sequence[State]) -> list[str]:
 
 
 def _is_right_on_rank_0(name: str, states: Sequence[State]) -> bool:
-    """Returns whether an average was a copy of the initial weights on rank 0, but not on the ranks that differ."""
+    """Returns whether an averaged network was a copy of the initial weights on rank 0, but not on differing ranks."""
     right = states[0].averages[name]
     differing = [state for state in states if state.averages.get(name) != right]
     return name in states[0].copies and all(name in state.averages and name not in state.copies for state in differing)

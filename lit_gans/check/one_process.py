@@ -2,8 +2,8 @@
 
 Each rank saves the batches of its DataLoaders and its random numbers. The second run receives the batches of all ranks,
 concatenated in the order of the ranks. Random numbers that differ between the ranks are concatenated in the same way.
-Some values cannot be concatenated, such as a number that each rank draws for its whole batch. They end the comparison,
-and the report names them.
+Some values cannot be concatenated, such as a number that each rank draws for its whole batch. Such values end the
+comparison, and the report names them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FAR = 0.01  # largest difference that is due to rounding, relative to the change
 
 @dataclass
 class RandomDraw:
-    """Random numbers: the operator that draws them, the line of the script, and the values."""
+    """Random numbers, with the operator that draws them, and the line of the script that calls the operator."""
 
     operator: str
     line: str
@@ -55,9 +55,9 @@ class RunRecord:
     Attributes:
         draws: random numbers in the order in which they were drawn.
         batches: batches of each iterator over a DataLoader, in the order in which the iterators were created.
-        rows: number of rows of each input of a network, by the name of its record.
-        weights: weights of each optimizer after the compared steps, by the name of the parameter.
-        moved: norm of the change of each weight since before the first step.
+        rows: total number of rows in the inputs of each network, by the network's name.
+        weights: weights that each optimizer steps, after the compared steps, by the parameter's name.
+        moved: norm of each weight's change over the compared steps.
         lightning: imported packages that contain a Trainer or Fabric.
         error: reason why the process cannot be compared; empty if it can.
     """
@@ -72,7 +72,7 @@ class RunRecord:
 
 
 class NotJoined(Exception):
-    """Raised if one process with the batches of all ranks cannot be compared with the ranks."""
+    """Raised if the run on one process cannot be compared with the ranks."""
 
 
 class _Finished(SystemExit):
@@ -89,7 +89,7 @@ def make_private(folder: Path) -> None:
     """Creates a folder that only this user can write to: its files are unpickled, which can execute code.
 
     Raises:
-        RefusedInput: if the folder exists and belongs to another user, or others can write to it.
+        RefusedInput: if the folder exists and belongs to another user, or if other users can write to it.
     """
     folder.mkdir(0o700, exist_ok=True)
     found = folder.lstat()
@@ -102,7 +102,7 @@ class RecordingMode(TorchDispatchMode):
 
     Args:
         steps: number of steps of each optimizer after which the weights are compared.
-        recorder: returns the recorder of the check, which names optimizers and parameters.
+        recorder: function that returns the recorder of the check. The recorder names optimizers and parameters.
     """
 
     def __init__(self, steps: int, recorder: Callable[[], Recorder | None]) -> None:
@@ -110,7 +110,7 @@ class RecordingMode(TorchDispatchMode):
         self.steps, self.recorder = steps, recorder
         self.run = RunRecord()
         self.ended = False  # whether each optimizer has run its compared steps
-        self._loads = False  # whether a DataLoader is loading a batch, whose random numbers are not recorded
+        self._loads = False  # whether a DataLoader is loading a batch; its random numbers are not recorded
         self._before: dict[int, list[Tensor]] = {}  # weights before the first step, by the id of the optimizer
         self._numbers: dict[str, int] = {}
         self._stack = ExitStack()
@@ -136,7 +136,7 @@ class RecordingMode(TorchDispatchMode):
     # ---- batches
 
     def iterator(self, iterate: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """Returns an iterator over the batches of a DataLoader, which also records them."""
+        """Returns an iterator over the batches of a DataLoader. The iterator also records the batches."""
         return _Batches(self._saved(iterate))
 
     def _saved(self, iterate: Callable[[], Iterator[Any]]) -> Iterator[Any]:
@@ -177,7 +177,7 @@ class RecordingMode(TorchDispatchMode):
 
     @torch.no_grad()
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if not self.ended and id(optimizer) not in self._before:  # by id: no closure has called the networks yet
+        if not self.ended and id(optimizer) not in self._before:  # by id, because the name is not known yet
             self._before[id(optimizer)] = [_copied(parameter) for parameter in _unsharded(optimizer)]
 
     @torch.no_grad()
@@ -214,11 +214,11 @@ class RecordingMode(TorchDispatchMode):
 
 
 class ReplayMode(RecordingMode):
-    """Context manager for the second run, which passes the batches and the random numbers of all ranks to the script.
+    """Context manager for the second run. It passes the batches and the random numbers of all ranks to the script.
 
     Args:
         steps: number of compared steps of each optimizer.
-        recorder: returns the recorder of the check.
+        recorder: function that returns the recorder of the check.
         ranks: records of all ranks.
     """
 
@@ -227,7 +227,7 @@ class ReplayMode(RecordingMode):
         self.ranks = ranks
 
     def iterator(self, iterate: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """Returns an iterator over batches, each of which concatenates one batch of every rank."""
+        """Returns an iterator that concatenates the next batches of all ranks."""
         return _Batches(self._joined())
 
     def _joined(self) -> Iterator[Any]:
@@ -378,10 +378,10 @@ def _on_one_device(begin: Callable[..., None]) -> Callable[..., None]:
 def against_one_process(
     world_size: int, steps: int, arguments: Sequence[str], has_local_statistics: bool
 ) -> list[Finding]:
-    """Repeats the script on one process, and returns a finding with the weight difference of each optimizer.
+    """Repeats the script on one process, and returns one finding per optimizer with the difference of its weights.
 
     Args:
-        world_size: number of ranks, which have saved their records.
+        world_size: number of ranks. All ranks must have saved their records.
         steps: number of compared steps of each optimizer.
         arguments: the script and its arguments.
         has_local_statistics: whether batch norms use the statistics of each rank.
@@ -405,10 +405,10 @@ def against_one_process(
 
 
 def differences(ranks: Sequence[RunRecord], joined: RunRecord) -> dict[str, float]:
-    """Returns the largest difference of a parameter for each optimizer, relative to the parameter's change in training.
+    """Returns each optimizer's largest difference of a parameter, relative to the parameter's change in training.
 
     Raises:
-        NotJoined: if the second run received other data than the ranks.
+        NotJoined: if the runs cannot be compared, for example because the second run received different data.
     """
     for run in (*ranks, joined):
         if run.error:

@@ -1,6 +1,7 @@
 """Records the first optimizer steps of this rank with torch's hooks. The hooks change no values.
 
-Except for the hooks of optimizer steps, the hooks exist only while an optimizer is recorded:
+The hooks of optimizer steps exist until the check ends. All other hooks exist only while an optimizer is recorded. The
+hooks, and what they record:
 
     before each forward pass of a module    names of networks and parameters, digests of their inputs
     each call of torch.autograd.backward    numbers that multiply the loss
@@ -39,7 +40,7 @@ _OUTPUTS = 100_000  # maximum number of recorded rows of outputs
 _LIBRARIES = tuple(
     {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")} | {str(Path(__file__).parents[1])}
 )
-_LONGEST = 1000  # maximum length of a list in which a network is searched for
+_LONGEST = 1000  # maximum length of a list that is searched for a network
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
@@ -60,8 +61,8 @@ class Recorder:
 
     Args:
         steps: number of steps of each optimizer that are recorded.
-        publish: receives each record, with its name.
-        event: called before each recorded step, with the optimizer that steps.
+        publish: function that receives the name of each record, and the record.
+        event: function that is called before each recorded step, with the start of the step.
     """
 
     def __init__(
@@ -72,10 +73,10 @@ class Recorder:
         self.states: list[str] = []  # names of the published states
         self.error = ""  # error that ended the recording; empty if there was none
         self._roots: dict[str, weakref.ref[nn.Module]] = {}  # outermost modules, by the name of the network
-        self._names: dict[int, tuple[str, str]] = {}  # network of a module and path within it, by id
+        self._names: dict[int, tuple[str, str]] = {}  # network that contains a module, and the module's path, by id
         self._parameters: dict[int, tuple[weakref.ref[Tensor], str]] = {}
         self._gradients: dict[int, _Gradient] = {}
-        self._with_gradient: set[int] = set()  # parameters that have had a gradient at a step
+        self._with_gradient: set[int] = set()  # ids of the parameters that have had a gradient at a step
         self._optimizers: dict[int, tuple[weakref.ref[Optimizer], str]] = {}
         self.calls: Counter[str] = Counter()  # number of recorded inputs of each network
         self.rows: Counter[str] = Counter()  # total number of rows in the inputs of each network
@@ -83,7 +84,7 @@ class Recorder:
         self._copies = weakref.WeakSet[nn.Module]()  # averages that were equal to a network before its first step
         self._depth = 0
         self._backward, self._in_backward, self._reads_factors = 0, False, False
-        self._touched: dict[int, set[int]] = {}  # parameters that each backward pass has reached
+        self._touched: dict[int, set[int]] = {}  # ids of the parameters that each backward pass has reached
         self._synchronizes: dict[str, bool] = {}  # whether the wrapper of a network synchronizes the next backward pass
         self._synchronized: dict[int, bool] = {}  # whether each backward pass was synchronized
         self._factors: dict[int, list[Factor]] = {}  # numbers that multiply the loss of each backward pass
@@ -198,7 +199,7 @@ class Recorder:
         return self._names[id(module)]
 
     def _follow(self, module: nn.Module) -> None:
-        """Registers a hook on each parameter of a network that requires a gradient."""
+        """Registers a hook on those parameters of a module that require a gradient."""
         for parameter in module.parameters():
             if parameter.requires_grad and id(parameter) not in self._of_parameters:
                 hook = self._harmless(self._contribution_to(parameter))
@@ -364,14 +365,14 @@ class Recorder:
         step.random_state = _random_state()
         self.publish(f"step/{name}/{step.number}", step)
         total, rests = sum(self.numbers.values()), all(number >= self.steps for number in self.numbers.values())
-        if rests or total & (total - 1) == 0:  # powers of two, because networks might be freed early
+        if rests or total & (total - 1) == 0:  # also at powers of two, because networks might be freed early
             self.states.append(f"state/{total}")
             self.publish(self.states[-1], self._state())
         if rests:
             self._rest()
 
     def name_of_parameter(self, parameter: Tensor) -> str:
-        """Returns the name of a parameter and its network, or an empty string if its network was not called."""
+        """Returns the name of a parameter and its network, or an empty string if the network was not called."""
         reference, name = self._parameters.get(id(parameter), (None, ""))
         return name if reference is not None and reference() is parameter else ""
 
@@ -428,7 +429,7 @@ class Recorder:
         return state
 
     def _find_copies(self, stepped: set[int]) -> None:
-        """Finds the averages that are equal to a network before its first step."""
+        """Finds the averages that are equal to a network before that network's first step."""
         trained = [(type(each), _digest_of(map(_digest, each.parameters()))) for each in self._trained(stepped)]
         for _, network in self._averages(stepped):
             if (type(network), _digest_of(map(_digest, network.parameters()))) in trained:
@@ -443,7 +444,7 @@ class Recorder:
         return [each for each in known if any(id(parameter) in stepped for parameter in each.parameters())]
 
     def _averages(self, stepped: set[int]) -> Iterator[tuple[str, nn.Module]]:
-        """Yields networks that no optimizer steps and that have the class of a stepped network or of its child."""
+        """Yields the networks that no optimizer steps, if a stepped network or its child has the same class."""
         kinds, numbers = {type(network) for network in self._trained(stepped)}, Counter[str]()
         found: list[nn.Module] = []
         for network in gc.get_objects():
@@ -467,7 +468,7 @@ class Recorder:
 
 
 def _part(network: str, stepped: Sequence[str], known: Sequence[str]) -> str:
-    """Returns the name of a network. If only some parameters are stepped, prepends the names of their children."""
+    """Returns the name of a network. If only some parameters are stepped, prepends the names of their child modules."""
     stepped, every = ([each for each in names if each.endswith(f" of {network}")] for names in (stepped, known))
     children = dict.fromkeys(each.partition(".")[0] for each in stepped)
     return network if len(stepped) == len(every) else f"{', '.join(children)} of {network}"
@@ -581,11 +582,12 @@ def _called_by_scaler() -> bool:
 
 
 def _variable(module: nn.Module) -> tuple[str, nn.Module] | None:
-    """Returns the name and value of the script's variable that is a module or contains it.
+    """Returns the name and value of the script's variable that refers to a module or contains the module.
 
     Attributes of `self` count as variables. The outermost frame that has such a variable is used. In inner frames,
     names are often arguments, which refer to a different network in each call. If a list contains several networks of
-    the same class, the name is the position in the list. The name of a loop variable would be equal for all of them.
+    the same class, the name is the position in the list. The name of a loop variable would be equal for all networks in
+    the list.
     """
     for frame in reversed([*_frames()]):
         own = frame.f_locals.get("self")
@@ -616,7 +618,7 @@ def _contains(value: Any, module: nn.Module) -> bool:
 
 
 def _position(name: str, networks: Any, module: nn.Module) -> str | None:
-    """Returns the position of a module in a list or dict as a name, if several networks in it have the same class."""
+    """Returns a module's position in a list or dict as a name, if several items of the list or dict have its class."""
     if not isinstance(networks, list | tuple | dict | nn.ModuleList | nn.ModuleDict) or len(networks) > _LONGEST:
         return None
     items = [*(networks.items() if isinstance(networks, Mapping | nn.ModuleDict) else enumerate(networks))]

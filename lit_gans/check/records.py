@@ -1,4 +1,4 @@
-"""Records of a rank. They contain plain numbers and strings, so that they can be published as JSON."""
+"""Records of a rank. Records contain only plain values, so that they can be published as JSON."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Weight:
         before, after: projection of the weights before and after the step.
         gradient: projection of the gradient that the optimizer uses; None if the parameter has no gradient.
         norm: norm of the gradient that the optimizer uses.
-        local: projection of the sum of the contributions of this rank's backward passes.
-        backwards: numbers of these backward passes, counted from the start of the script.
-        mixed: whether the gradient has contributions from before and from after an earlier optimizer step.
+        local: projection of the sum of the gradients that this rank's backward passes have computed.
+        backwards: numbers of the backward passes in this sum, counted from the start of the script.
+        mixed: whether the gradient accumulates backward passes from both before and after an earlier optimizer step.
         skipped: reason why the values cannot be compared between ranks, such as sharding; empty if they can.
     """
 
@@ -51,13 +51,14 @@ class Step:
     """Record of one optimizer step.
 
     Attributes:
-        optimizer: class of the optimizer, and the networks that it steps.
+        optimizer: name of the optimizer, which consists of its class and the networks that it steps.
         number: number of the step of this optimizer, from 1.
         line: file and line of the script that called the step.
         weights: the parameters of the optimizer.
         random_state: digest of the state of the default random generators after the step.
-        synchronized: whether the wrapper of the network synchronized each backward pass since the last step.
-        factors: factors of the losses of these backward passes.
+        synchronized: for each backward pass since the last step, whether the wrapper of the network synchronized the
+            gradients.
+        factors: factors of the losses in the backward passes since the last step.
         scaled: whether a gradient scaler called the step.
         overflows: whether the scaler made a fused optimizer skip the step.
     """
@@ -94,7 +95,7 @@ class Call:
 
     Attributes:
         network: name of the network.
-        rows: digest of each row of the first tensor, except rows that are outputs of a network.
+        rows: digest of each row of the first input tensor, except rows that are outputs of a network.
     """
 
     network: str
@@ -109,8 +110,8 @@ class State:
         buffers: digest of each buffer of the networks, by name.
         running: names of the buffers that are running statistics of a normalization layer.
         whole: names of the buffers that contain only integers, such as counts and indices.
-        averages: digest of the parameters of each network that no optimizer steps.
-        copies: names of the averages that were equal to a stepped network before its first step.
+        averages: digest of the parameters of each network that no optimizer steps, such as an averaged copy.
+        copies: names of the averages that were equal to a stepped network before that network's first step.
         never: names of the parameters that require a gradient but never had one.
         draws: names of the networks with dropout.
     """

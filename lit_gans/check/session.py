@@ -1,4 +1,4 @@
-"""A single check, which records optimizer steps while the script runs and compares the ranks at the end."""
+"""Context manager that records optimizer steps while the script runs, and compares the ranks at the end."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class check_ranks:  # noqa: N801 - used as a function
             train()
         assert not check.faults
 
-    The check changes no random numbers, gradients or weights, and does not synchronize the ranks inside of the context.
-    On exit, rank 0 waits for the other ranks.
+    The check changes no random numbers, gradients or weights, and does not synchronize the ranks inside the context. On
+    exit, rank 0 waits for the other ranks.
 
     Args:
         steps: number of recorded steps per optimizer.

@@ -1,6 +1,6 @@
-"""Published autoencoders: the folder of `diffusers.AutoencoderKL`, and checkpoints of latent diffusion's own code.
+"""Published autoencoders: folders of `diffusers.AutoencoderKL`, and checkpoints of latent diffusion's own code.
 
-Reading a file never executes code. Tensors are returned under the names of diffusers.
+Reading a file never executes code. Tensors are returned with the names that diffusers uses.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ WEIGHTS, CONFIG = "diffusion_pytorch_model.safetensors", "config.json"
 INDEX = f"{WEIGHTS}.index.json"
 DOWN, UP = "DownEncoderBlock2D", "UpDecoderBlock2D"
 _FIRST_STAGE = "first_stage_model."  # prefix of the autoencoder's tensors in a checkpoint of a diffusion model
-_TRAINING = ("loss.", "model_ema.")  # prefixes of an autoencoder's checkpoint that are not part of the autoencoder
-_LDM_GROUPS = 32  # groups of every group norm in latent diffusion's code; checkpoints do not store this number
+_TRAINING = ("loss.", "model_ema.")  # prefixes of tensors that are not part of the autoencoder itself
+_LDM_GROUPS = 32  # number of groups in latent diffusion's group norms; checkpoints do not store this number
 
 # supported entries of config.json, with the default values of missing entries
 _DEFAULTS: dict[str, Any] = {
@@ -57,10 +57,10 @@ class Published:
     """A published autoencoder.
 
     Attributes:
-        config: entries of `config.json`. For a checkpoint of latent diffusion, they are inferred from its tensors, and
-            `sample_size`, `scaling_factor` and `shift_factor` are missing.
+        config: entries of `config.json`. For a checkpoint of latent diffusion, the entries are inferred from its
+            tensors, and `sample_size`, `scaling_factor` and `shift_factor` are missing.
         tensors: tensors by their names in diffusers.
-        originals: names of the same tensors in the file.
+        originals: names of the tensors in the file, by their names in diffusers.
     """
 
     config: dict[str, Any]
@@ -83,11 +83,12 @@ def read_published(path: str | Path) -> Published:
     """Loads an autoencoder to the CPU.
 
     Args:
-        path: folder of `diffusers.AutoencoderKL`, or a file of latent diffusion's code, .safetensors or .ckpt. The file
+        path: folder of `diffusers.AutoencoderKL`, or a .safetensors or .ckpt file of latent diffusion's code. The file
             contains an autoencoder, or a diffusion model including its autoencoder (`first_stage_model`).
 
     Raises:
-        RefusedInput: if the path does not exist, a file is missing or damaged, or the file is not such an autoencoder.
+        RefusedInput: if the path does not exist, a file is missing or damaged, or the file does not contain a supported
+            autoencoder.
     """
     path = Path(path)
     if path.is_dir():
@@ -119,7 +120,7 @@ def write_diffusers(folder: str | Path, config: Mapping[str, Any], tensors: Mapp
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / INDEX).unlink(missing_ok=True)  # diffusers would read the shards of an existing index instead
+    (folder / INDEX).unlink(missing_ok=True)  # otherwise, diffusers would read the shards of an existing index
     with replacing(folder / WEIGHTS) as part:
         save_file(dict(tensors), part, metadata={"format": "pt"})
     with replacing(folder / CONFIG) as part:
@@ -209,7 +210,7 @@ def _read_folder(folder: Path) -> dict[str, Tensor]:
 
 
 def _read_safetensors(path: Path, wanted: Callable[[list[str]], list[str]] = lambda names: names) -> dict[str, Tensor]:
-    """Reads tensors from a file. `wanted` selects their names from the list of all names."""
+    """Reads tensors from a file. `wanted` selects the tensors from the list of all names."""
     from safetensors import safe_open  # imported here, because only exported folders require safetensors
 
     with refusing(f"{path} cannot be read as safetensors; copy or download it again"), safe_open(path, "pt") as file:
@@ -251,7 +252,7 @@ def _refuse_if_not_ldm(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def _highest(names: Mapping[str, Tensor], pattern: str) -> int:
-    """Returns the highest number that a pattern matches at the start of a name, or -1."""
+    """Returns the highest number that a pattern matches at the start of a name, or -1 if no name matches."""
     matches = [re.match(pattern, name) for name in names]
     return max((int(match[1]) for match in matches if match), default=-1)
 
@@ -288,9 +289,9 @@ _OLD_ATTENTION: Renaming = {
 
 
 def _ldm_names(levels: int) -> Renaming:
-    """Returns patterns for the names in latent diffusion's code, and the names in diffusers.
+    """Returns the names in diffusers, keyed by patterns of the names in latent diffusion's code.
 
-    The decoder's levels are counted from the highest resolution, but diffusers counts them from the lowest resolution.
+    Latent diffusion counts the decoder's levels from the highest resolution. Diffusers counts them from the lowest.
     """
     return {
         r"^(encoder|decoder)\.norm_out\.": r"\1.conv_norm_out.",

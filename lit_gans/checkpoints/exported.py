@@ -1,8 +1,8 @@
 """Exported networks: a folder with safetensors and JSON files, in the layout of the Hugging Face Hub.
 
-`model.safetensors` contains the tensors of `state_dict`, and the tensors of the EMA generator under `generator_ema.…`.
-`config.json` contains the class of the model and its arguments. `README.md` is a model card. The optional file
-`training.pt` contains the optimizer states and the remaining contents of the checkpoint.
+`model.safetensors` contains the tensors of `state_dict`, and the tensors of the EMA generator with the prefix
+`generator_ema.`. `config.json` contains the class of the model and its arguments. `README.md` is a model card. The
+optional file `training.pt` contains the optimizer states and the remaining contents of the checkpoint.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def read_training(folder: Path, tensors: Mapping[str, Tensor] | None = None) -> 
 
     Args:
         folder: path of the exported folder.
-        tensors: tensors of the networks in the folder; None reads them if they are needed.
+        tensors: tensors of the networks in the folder; None reads the tensors if they are needed.
 
     Raises:
-        RefusedInput: `training.pt` is missing or damaged, or belongs to other networks than the networks in the folder.
+        RefusedInput: `training.pt` is missing or damaged, or does not belong to the networks in the folder.
     """
     path = folder / TRAINING
     if not path.is_file():

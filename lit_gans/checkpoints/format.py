@@ -1,4 +1,4 @@
-"""Additional contents of lit_gans checkpoints, and conversion of values to and from plain containers."""
+"""Contents that lit_gans adds to Lightning checkpoints, and conversion of values to and from plain containers."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def from_plain(value: Any) -> Any:
 def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
     """Reads a checkpoint, by default on the CPU. No code in the checkpoint is executed.
 
-    A checkpoint can be a file, a sharded folder, or a folder that `lit-gans export` wrote. In the folder of a run, it
-    is the best or the last checkpoint. Sharded tensors are read as full tensors.
+    A checkpoint can be a file, a sharded folder, or a folder that `lit-gans export` wrote. For the folder of a run, the
+    best or the last checkpoint is read, see `find_checkpoint`. Sharded tensors are read as full tensors.
 
     Args:
         path: see `find_checkpoint`.
@@ -128,7 +128,7 @@ def split(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]
 
 
 def _joined(config: dict[str, Any], tensors: dict[str, Tensor], rest: dict[str, Any]) -> dict[str, Any]:
-    """Merges the parts of an exported checkpoint, whose rest can be empty. This is the inverse of `split`."""
+    """Merges the parts of an exported checkpoint. `rest` can be empty. This is the inverse of `split`."""
     mark = {name: config[name] for name in ("format_version", "class_path")}
     average = {name.partition(".")[2]: tensors[name] for name in tensors if name.startswith(f"{EMA_KEY}.")}
     entries = rest.get(FORMAT_KEY)
@@ -145,8 +145,8 @@ def _joined(config: dict[str, Any], tensors: dict[str, Tensor], rest: dict[str, 
 class CheckpointFiles(TorchCheckpointIO):
     """Checkpoint plugin that writes local files atomically and durably, and reads checkpoints safely.
 
-    It reads files and sharded folders from local paths and from URLs such as `s3://bucket/last.ckpt`. No code in them
-    is executed. Files at URLs are written by Lightning's own plugin.
+    The plugin reads files and sharded folders from local paths and from URLs such as `s3://bucket/last.ckpt`. No code
+    in a checkpoint is executed. Lightning's own plugin writes files at URLs.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, *args: Any, **kwargs: Any) -> None:

@@ -19,20 +19,20 @@ from lit_gans.common.lightning import rank_zero_only
 logger = logging.getLogger(__name__)
 
 FOLDER = "checkpoints"  # name of the checkpoint folder in the folder of a run
-ZOO = "zoo"  # name of the folder of the pretrained networks in this package, and prefix of their names
+ZOO = "zoo"  # name of this package's folder of pretrained networks, and prefix of their names
 _BEST, _LAST = "best.ckpt", "last.ckpt"
 
 
 def find_checkpoint(path: str | Path) -> Path:
     """Returns the path of the checkpoint at `path`.
 
-    In the folder of a run, it is the best checkpoint, or the last checkpoint if there is no best one.
+    For the folder of a run, this is the best checkpoint, or the last checkpoint if there is no best checkpoint.
 
     Args:
-        path: path of a checkpoint file, of a sharded checkpoint, of the folder of a run, or of a folder that
-            `lit-gans export` or diffusers wrote. `zoo/NAME` names pretrained networks of this package, and
-            `hf://owner/name` a repository of the Hugging Face Hub. URLs such as `s3://bucket/run` are downloaded to a
-            temporary folder.
+        path: path of a checkpoint file, of a sharded checkpoint, of the folder of a run, or of a folder that `lit-gans
+            export` or diffusers wrote. `zoo/NAME` names pretrained networks of this package, and `hf://owner/name`
+            names a repository of the Hugging Face Hub. URLs such as `s3://bucket/run` are downloaded to a temporary
+            folder.
 
     Raises:
         RefusedInput: the path does not exist, or is a folder without a checkpoint.
@@ -40,7 +40,7 @@ def find_checkpoint(path: str | Path) -> Path:
     if str(path).startswith(HUB):
         return downloaded(str(path))
     path = downloaded_here(str(path)) if is_address(path) else Path(path)
-    with refusing(f"{path} cannot be opened"):  # such as missing permissions, or names that are too long
+    with refusing(f"{path} cannot be opened"):  # for example because of missing permissions or a name that is too long
         return _at(path)
 
 
@@ -88,7 +88,7 @@ def _newest_in(folder: Path) -> str:
 def run_of(checkpoint: Path) -> Path:
     """Returns the folder of the run that a checkpoint belongs to.
 
-    For a checkpoint outside of a run, returns the folder that contains it.
+    For a checkpoint outside of a run, returns the folder that contains the checkpoint.
     """
     return checkpoint.parent.parent if checkpoint.parent.name == FOLDER else checkpoint.parent
 
@@ -106,7 +106,7 @@ def _zoo_folder(name: str) -> Path:
 
 
 def checkpoints_of(run: Path) -> list[Path]:
-    """Returns all checkpoints in the folder of a run, including damaged ones."""
+    """Returns all checkpoints in the folder of a run, including damaged checkpoints."""
     folder = run / FOLDER
     if not os.path.isdir(folder):
         return []
@@ -136,11 +136,11 @@ def verified_iteration(path: Path) -> int:
 def newest_good(run: Path) -> tuple[Path, int] | None:
     """Returns the newest intact checkpoint of a run and its iteration, or None if the run has no checkpoint.
 
-    This is the last checkpoint. If it is missing or damaged, it is the intact checkpoint with the highest iteration. A
-    warning then names the damaged checkpoints and the iterations that are lost.
+    If the last checkpoint is intact, it is returned. Otherwise, the intact checkpoint with the highest iteration is
+    returned, and a warning names the damaged checkpoints and the iterations that are lost.
 
     Raises:
-        RefusedInput: all checkpoints are damaged; a new run must not overwrite them silently.
+        RefusedInput: all checkpoints are damaged. This is an error, because a new run must not overwrite them silently.
     """
     last = kept(run / FOLDER / _LAST)
     damage = [] if last else [f"{run / FOLDER / _LAST} is missing."]
@@ -162,7 +162,7 @@ def newest_good(run: Path) -> tuple[Path, int] | None:
 
 
 def resume_point(resume: str, folder: Path) -> tuple[Path | None, int]:
-    """Returns the checkpoint to resume from, after verifying it, and its iteration. For a new run, returns None and 0.
+    """Verifies the checkpoint to resume from, and returns its path and iteration. For a new run, returns None and 0.
 
     Args:
         resume: `none` for a new run, `auto` for the newest intact checkpoint in `folder`, or the path of a checkpoint
@@ -193,7 +193,7 @@ def _loss(run: Path, path: Path, iteration: int) -> str:
 
 
 def _last_logged(metrics: Path) -> int:
-    """Returns the last iteration in a run's `metrics.csv`, or 0."""
+    """Returns the last iteration in a run's `metrics.csv`, or 0 if the file is missing or has no rows."""
     try:
         cells = [line.partition(b",")[0] for line in metrics.read_bytes().splitlines()]
     except OSError:

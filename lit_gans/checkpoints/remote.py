@@ -103,7 +103,7 @@ def downloaded_here(address: str) -> Path:
 
 @contextmanager
 def downloaded_to_node(address: str, strategy: ParallelStrategy) -> Iterator[Path]:
-    """Downloads the file or folder at a URL once per node, and yields its local path. All ranks must call this."""
+    """Downloads the contents of a URL once per node, and yields their local path. All ranks must call this function."""
     folder = Path(gettempdir()) / f"lit_gans_{strategy.broadcast(uuid.uuid4().hex)}"
     path = folder / Path(address).name
     try:

@@ -25,7 +25,7 @@ from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.common.lightning import ParallelStrategy
 
 REST, COMMIT = "rest.pt", "commit.json"
-TIED = "tied"  # key in `rest.pt`, under which further names of tied tensors are mapped to the name that is stored
+TIED = "tied"  # key in `rest.pt` of a dict that maps each further name of a tied tensor to its stored name
 _BLOCK = 2**20  # number of bytes that are read at a time
 Entry = tuple[int, int]  # size in bytes and CRC-32 of a file
 
@@ -36,13 +36,13 @@ Entry = tuple[int, int]  # size in bytes and CRC-32 of a file
 def write_sharded(
     checkpoint: dict[str, Any], path: str | Path, strategy: ParallelStrategy, tied: dict[str, str]
 ) -> None:
-    """Writes a checkpoint as a folder, in which each rank writes its shards of DTensors. All ranks must call this.
+    """Writes a checkpoint as a folder. Each rank writes its shards of DTensors. All ranks must call this function.
 
     Args:
         checkpoint: Lightning checkpoint.
         path: path or URL of the folder.
-        strategy: strategy of the training, through which the ranks communicate.
-        tied: mapping from further names of tied parameters and buffers to their first name, because safetensors does
+        strategy: training strategy, through which the ranks communicate.
+        tied: dict that maps each further name of a tied parameter or buffer to its first name, because safetensors does
             not store a tensor twice.
 
     Raises:
@@ -63,7 +63,7 @@ def write_sharded(
 
 @contextmanager
 def _replacing(path: Path, strategy: ParallelStrategy) -> Iterator[Path]:
-    """Yields the same new folder on all ranks. Once all ranks have written to it, it replaces `path`; see `replace`.
+    """Yields the same new folder on all ranks. Once all ranks have written to it, the folder replaces `path`.
 
     Each rank computes the checksums of its files. The commit marker, which lists all checksums, is written last.
 
@@ -201,7 +201,8 @@ def read_into(tensors: dict[str, torch.Tensor], folder: Path, no_dist: bool = Fa
     """Reads the tensors of a checkpoint into existing tensors, by name.
 
     Args:
-        tensors: tensors with the shapes in the index of the checkpoint. Of a sharded tensor, each rank reads its shard.
+        tensors: tensors with the shapes in the index of the checkpoint. For a sharded tensor, each rank reads its own
+            shard.
         folder: folder of the checkpoint.
         no_dist: whether this process reads without the other ranks. If false, all ranks must call this function.
 
@@ -241,7 +242,7 @@ def _reader(folder: Path) -> Any:
     return HuggingFaceStorageReader(str(folder))
 
 
-# ---- splitting a checkpoint into named tensors and the rest
+# ---- splitting a checkpoint into named tensors and the remaining contents
 
 
 def _split_tensors(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
@@ -261,7 +262,7 @@ def _split_tensors(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str
 
 
 def merge_tensors(rest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Adds named tensors to a checkpoint without tensors. This is the inverse of `_split_tensors`."""
+    """Inserts the tensors into `rest`, a checkpoint whose tensors were split off by `_split_tensors`."""
     state_dict: dict[str, torch.Tensor] = {}
     optimizers = [saved | {"state": dict(saved["state"])} for saved in rest["optimizer_states"]]
     for name, value in tensors.items():

@@ -15,8 +15,8 @@ from lit_gans.common.errors import RefusedInput
 def read_torch_file(path: Path, kind: str = "a checkpoint", map_location: Any = "cpu") -> Any:
     """Loads tensors and plain values from a file that `torch.save` has written, by default to the CPU.
 
-    The file is a zip archive that stores a CRC-32 of each entry. This function verifies them, because `torch.load` does
-    not.
+    The file is a zip archive that stores a CRC-32 of each entry. This function verifies these checksums, because
+    `torch.load` does not.
 
     Args:
         path: path of the file.

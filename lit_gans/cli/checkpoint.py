@@ -64,7 +64,7 @@ def turn(module: AdversarialModule, direction: Direction) -> None:
 
 
 def frame_of(content: dict[str, Any], module: AdversarialModule) -> Frame:
-    """Returns the settings with which files are converted to input images of a checkpoint's module, without cropping.
+    """Returns the settings that convert files to input images of a checkpoint's module, without cropping.
 
     Args:
         content: contents of the checkpoint.
@@ -78,6 +78,6 @@ def frame_of(content: dict[str, Any], module: AdversarialModule) -> Frame:
 
 
 def read_with(frame: Frame, value_range: tuple[float, float] | None, max_pixels: int | None) -> Frame:
-    """Returns the settings for reading input files, after replacing some of them by the arguments of a command."""
+    """Returns the settings for reading input files, with some settings replaced by a command's arguments."""
     bounds = frame.value_range if value_range is None else (float(value_range[0]), float(value_range[1]))
     return replace(frame, value_range=bounds, max_pixels=max_pixels, keys="")

@@ -1,8 +1,8 @@
 """Commands of `lit-gans`. Every file in the folder `commands` defines a command of the same name.
 
-The docstring of `NAME.py` begins with "`lit-gans NAME ...`: summary." and ends with examples. It is read without
-importing the file. The command is implemented by `main`, which takes the command-line arguments, or by the function
-`NAME`, whose signature defines the configuration.
+The docstring of `NAME.py` begins with "`lit-gans NAME ...`: summary." and ends with examples. The docstring is read
+without importing the file. The command is implemented by `main`, which takes the command-line arguments, or by the
+function `NAME`, whose signature defines the configuration.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def names() -> list[str]:
 
 
 def file_of(name: str) -> ast.Module:
-    """Returns the syntax tree of a command's file, which is not imported."""
+    """Returns the syntax tree of a command's file without importing the file."""
     return ast.parse((_FOLDER / f"{name}.py").read_bytes())
 
 

@@ -39,7 +39,7 @@ def write_experiment(path: Path, notes: Sequence[str], values: Mapping[str, Any]
 
 
 def content(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the contents of an experiment file: a defaults list of the options, and the values as nested nodes."""
+    """Returns the contents of an experiment file: a defaults list of the options, and the values as nested dicts."""
     groups = {key: name for key, name in values.items() if group_of(key)}
     base = [groups.pop("experiment")] if "experiment" in groups else []
     # the option of a node comes before the options of its nested nodes

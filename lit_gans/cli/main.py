@@ -38,7 +38,7 @@ def overview() -> str:
 def run(arguments: list[str]) -> int:
     """Runs a command line and returns the exit code.
 
-    Adds the current folder to the end of `sys.path`, so that its classes can be imported.
+    Adds the current folder to the end of `sys.path`, so that classes in this folder can be imported.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a path may contain characters that the locale cannot encode
@@ -70,9 +70,9 @@ def run(arguments: list[str]) -> int:
 def stopped(command: Callable[[], int]) -> int:
     """Runs `command` and returns its exit code. If Ctrl-C or SIGTERM stops it, prints a line and returns 130 or 143.
 
-    A running training handles the first signal itself and saves a checkpoint. This function handles signals before the
-    training, second signals, and signals during other commands. Lightning converts Ctrl-C to `sys.exit(1)`, and SIGTERM
-    to a subclass of `SystemExit`.
+    During training, `RunCheckpoint` handles the first signal and saves a checkpoint. This function handles signals
+    before the training, second signals, and signals during other commands. Lightning converts Ctrl-C to `sys.exit(1)`,
+    and SIGTERM to a subclass of `SystemExit`.
     """
     number = signal.SIGINT
     try:

@@ -23,12 +23,12 @@ from lit_gans.training.module import AdversarialModule
 
 logger = logging.getLogger(__name__)
 
-_LONG = 100_000  # number of iterations of a long training; the default without an experiment
+_LONG = 100_000  # number of iterations of a long run; the default without an experiment
 _LARGE = 10_000_000  # number of parameters above which an iteration on a CPU takes more than a second
 
 
 class Notices(GenerativeCallback):
-    """Logs notices when a training begins, including notices about its networks and data.
+    """Logs notices when the training begins, including notices about networks and data.
 
     Args:
         notices: additional sentences to log.

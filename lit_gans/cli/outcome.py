@@ -113,7 +113,7 @@ def entry_of(trainer: Trainer, overrides: list[str], seconds: float) -> SweepRun
 
 
 def _is_stopped(trainer: Trainer) -> bool:
-    """Returns whether a signal stopped a training before its last iteration, so that it can be resumed."""
+    """Returns whether a signal stopped the training before its last iteration, so that the run can be resumed."""
     return any(checkpoint.stopped_by_signal for checkpoint in callbacks_of(trainer, RunCheckpoint))
 
 
@@ -121,7 +121,7 @@ def write_summary(runs: list[SweepRun], folder: Path) -> list[str]:
     """Writes `table.md` and, if there are sample grids, `samples.png`, and returns the lines of a readable summary.
 
     If some runs differ only in their seed, a second table contains the mean and the standard deviation over the seeds.
-    It includes only finished runs, because the values of a stopped run are from an earlier iteration.
+    The second table includes only finished runs, because the values of a stopped run are from an earlier iteration.
     """
     common = set.intersection(*(set(run.overrides) for run in runs))
     columns = list(dict.fromkeys(name for run in runs for name in run.values))
@@ -149,7 +149,7 @@ def write_summary(runs: list[SweepRun], folder: Path) -> list[str]:
 
 
 def found_by_sweeper(folder: Path) -> list[str]:
-    """Returns a line with the best values that a Hydra sweeper found, or an empty list if it has written none."""
+    """Returns a list with one line of best values if a Hydra sweeper has written them, otherwise an empty list."""
     path = folder / "optimization_results.yaml"
     results = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
     if "best_params" not in results:

@@ -1,7 +1,7 @@
 """Rules that choose the settings of `lit-gans plan`, as pure functions with their sources.
 
 StyleGAN2-ADA refers to Karras et al. 2020, "Training Generative Adversarial Networks with Limited Data", and to
-`--cfg=auto` of the authors' `train.py`. Values marked as tried were measured with the networks of this package
+`--cfg=auto` of the authors' `train.py`. Values marked as measured were measured with the networks of this package
 (docs/guides/photos.md).
 """
 
@@ -16,20 +16,20 @@ from lit_gans.data.survey import Survey
 
 SIDES = (32, 64, 128, 256)  # possible sizes of the shorter side, in pixels
 WIDTHS = (32, 64, 128)
-_SHAPES = 30_000  # number of real 64-pixel images after which generated shapes are right; tried
-_ENOUGH = 2 * _SHAPES  # number of real 64-pixel images that are enough for a training
-_WIDER = 4  # a wider network is chosen only if it processes this many times the number of images that are enough
+_SHAPES = 30_000  # number of real 64-pixel images after which generated images have correct shapes; measured
+_ENOUGH = 2 * _SHAPES  # number of real 64-pixel images that are enough for a training run
+_WIDER = 4  # a wider network is chosen only if it can process this many times the number of images that are enough
 EVALUATION_SHARE = 0.1  # maximum share of the time that is spent on evaluation
 SAMPLES = (2000, 1000)  # possible numbers of samples per evaluation, preferred number first
 _MAX_EVALUATIONS = 10
-_GRIDS = 60  # number of sample grids in a training
+_GRIDS = 60  # number of sample grids in a training run
 
 Seconds = Callable[[Size, int], float]  # training time per real image in seconds, as a function of size and width
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Schedule of the evaluations of a training.
+    """Schedule of the evaluations of a training run.
 
     Args:
         num_samples: number of generated images per evaluation.
@@ -43,10 +43,10 @@ class Evaluation:
 
 
 def image_size(pictures: Survey, shorter: int) -> Size:
-    """Returns the image size for a shorter side. If all images have the same shape, the size is a similar rectangle.
+    """Returns an image size with this shorter side: a rectangle if all images have the same shape, otherwise a square.
 
-    The longer side is a multiple of a quarter of the shorter side. Networks start from a feature map whose shorter side
-    is 4 pixels, and double its size in every stage.
+    The longer side is a multiple of a quarter of the shorter side, because the first feature map of a network has a
+    shorter side of 4 pixels. Every stage doubles the size of the feature map.
     """
     if not pictures.same_shape:
         return shorter
@@ -63,17 +63,17 @@ def possible_sizes(pictures: Survey) -> list[Size]:
 
 
 def shapes(size: Size) -> float:
-    """Returns the number of real images after which a training at this size has learned shapes."""
+    """Returns the number of real images after which training at this image size has learned shapes."""
     return _SHAPES * _area(size) / 64**2
 
 
 def enough(size: Size) -> float:
-    """Returns the number of real images that are enough for a training at this size."""
+    """Returns the number of real images that are enough to train at this image size."""
     return _ENOUGH * _area(size) / 64**2
 
 
 def network(sizes: list[Size], widths: tuple[int, ...], seconds: float, per_image: Seconds) -> tuple[Size, int]:
-    """Returns the image size and the width of the networks for a training of a given duration.
+    """Returns the image size and the width of the networks for a training run of a given duration.
 
     The size is the largest size for which the training processes enough images with the smallest width. The width is
     the largest width with which the training processes four times as many images.
@@ -93,8 +93,8 @@ def network(sizes: list[Size], widths: tuple[int, ...], seconds: float, per_imag
 def scaled(measured: float, at: tuple[Size, int]) -> Seconds:
     """Returns an estimate of the training time per image for all sizes and widths, from one measurement.
 
-    The time of convolutions is proportional to the number of pixels, and to about the power 1.7 of the width, because
-    narrow convolutions have overhead.
+    The time of convolutions is proportional to the number of pixels, and to the width to the power of about 1.7,
+    because narrow convolutions have overhead.
 
     Args:
         measured: measured training time per image, in seconds.
@@ -105,7 +105,7 @@ def scaled(measured: float, at: tuple[Size, int]) -> Seconds:
 
 
 def batch_size(shorter: int, num: int) -> int:
-    """Returns the batch size of StyleGAN2-ADA on one GPU, limited to the largest power of two up to `num` images."""
+    """Returns the batch size of StyleGAN2-ADA on one GPU, limited to the largest power of two up to `num`."""
     return min(4096 // shorter, 32, 1 << max(0, num.bit_length() - 1))
 
 
@@ -168,7 +168,7 @@ def iterations(seconds: float, per_iteration: float) -> int:
 
 
 def grids_every(max_steps: int) -> int:
-    """Returns the number of iterations between two sample grids, so that a training writes about 60 grids."""
+    """Returns the number of iterations between two sample grids, so that a run writes about 60 grids."""
     return max(1, max_steps // _GRIDS)
 
 

@@ -17,18 +17,18 @@ _MODES = {"minimize": "min", "maximize": "max"}
 
 
 class RefusedSweep(RefusedInput):
-    """Raised for an error that every job of a sweep would have. The first job then ends the sweep."""
+    """Raised for an error that every job of a sweep would raise. The first job therefore ends the sweep."""
 
 
 class SweepScore(GenerativeCallback):
-    """Verifies before the first iteration that a training has a score, and that the sweeper optimizes its direction.
+    """Verifies before the first iteration that a run has a score, and that the sweeper's direction is right.
 
     The score is the value of the best checkpoint, see `RunCheckpoint`. The value of the untrained networks does not
     count.
 
     Args:
-        mode: whether the sweeper searches for the smallest (`min`) or the largest (`max`) score; None if this is not
-            configured.
+        mode: whether the sweeper searches for the smallest (`min`) or the largest (`max`) score; None if the direction
+            is not configured.
 
     Raises:
         RefusedSweep: If there is no score, or if the sweeper searches for the worst score. Raised by `on_fit_start`.

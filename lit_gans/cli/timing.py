@@ -1,4 +1,4 @@
-"""Timing of short trainings for `lit-gans plan` and `bench`."""
+"""Times short training runs for `lit-gans plan` and `bench`."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from lit_gans.config.build import build
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.module import AdversarialModule
 
-ENDLESS = 10**9  # number of iterations of a training that `_Clock` stops
+ENDLESS = 10**9  # number of iterations of a run that `_Clock` stops
 _WARMUP = 3  # number of iterations that are not timed
-_BLOCK = {"cuda": 5, "cpu": 1}  # number of iterations per timing, since every timing synchronizes with the GPU
+_BLOCK = {"cuda": 5, "cpu": 1}  # number of iterations per timing, because every timing synchronizes with the GPU
 _MIN_BLOCKS, _MAX_BLOCKS = 3, 40  # minimum and maximum number of timings
 _IDLE = 0.8  # minimum share of the time in which the training thread computes on an otherwise idle machine
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Measurements of a short training.
+    """Measurements of a short training run.
 
     Args:
         times: mean duration of an iteration in every block of iterations, in seconds.
         images: number of real images per iteration, over all processes.
         peak_memory: peak memory in bytes, allocated by torch on a GPU or used by the process on a CPU; None on a CPU
             without /proc.
-        computing: share of the time in which the training thread ran on a core. Other processes lower it. None on a
-            GPU, because the thread waits for the GPU.
+        computing: share of the time in which the training thread ran on a core. Other processes lower this share. None
+            on a GPU, because the thread waits for the GPU.
     """
 
     times: list[float]
@@ -48,7 +48,7 @@ class Timing:
 
 
 def busy_machine(timings: Iterable[Timing]) -> list[str]:
-    """Returns a sentence if other processes slowed down any of the timings, otherwise an empty list."""
+    """Returns a list with one sentence if other processes slowed down any timing, and otherwise an empty list."""
     smallest = min((timing.computing for timing in timings if timing.computing is not None), default=1.0)
     if smallest >= _IDLE:
         return []
@@ -57,7 +57,7 @@ def busy_machine(timings: Iterable[Timing]) -> list[str]:
 
 
 def timed(module: AdversarialModule, data: Any, trainer: Trainer, seconds: float) -> Timing:
-    """Runs a short training and returns its timing.
+    """Trains for a short time, and returns the timing.
 
     Args:
         module: module to train.
@@ -80,7 +80,7 @@ def timed(module: AdversarialModule, data: Any, trainer: Trainer, seconds: float
 
 
 def speed(config: dict[str, Any], seconds: float, images: LightningDataModule) -> Timing:
-    """Times a short training on one device, without callbacks, metrics and loggers.
+    """Times a short training run on one device, without callbacks, metrics and loggers.
 
     Args:
         config: resolved configuration.

@@ -53,7 +53,7 @@ def with_defaults(arguments: list[str]) -> tuple[list[str], list[str]]:
 def suitable_metrics(data: str, metrics: str, seen: tuple[str, ...] = ()) -> tuple[str, list[str]]:
     """Returns the default option of `metrics` for the data, and sentences that tell the user about the choice.
 
-    Returns `none` if a required package is missing. The choice for digits needs no sentence.
+    Returns `none` if a required package is missing. For digits, no sentence is returned.
 
     Args:
         data: option of `data`.
@@ -94,20 +94,20 @@ def _is_experiment_file(argument: str) -> bool:
 
 
 def arguments_of_job(typed: list[str], overrides: list[str]) -> list[str]:
-    """Returns the arguments that repeat a single job.
+    """Returns the arguments with which `lit-gans train` repeats a single job.
 
     Outside a sweep, these are the typed arguments. In a sweep, the values of the job replace the typed lists of values.
 
     Args:
         typed: arguments of the command.
-        overrides: Hydra's overrides of the job. They do not include overrides of Hydra itself, such as its search path,
-            and contain the name of an experiment instead of its file.
+        overrides: Hydra's overrides of the job. They exclude overrides of Hydra itself, such as its search path, and
+            contain the name of an experiment file instead of its path.
     """
     if not is_sweep(typed):
         return typed
     by_key = {key_of(item): item for item in overrides}
     kept = [item for item in typed if item not in SWEEP_FLAGS and not item.startswith(_SWEEP_PREFIXES)]
-    # values that hydra.sweeper.params sets are not typed
+    # values that hydra.sweeper.params sets are not among the typed arguments
     from_sweeper = [item for key, item in by_key.items() if key not in map(key_of, kept)]
     return [*(item if _is_experiment_file(item) else by_key.get(key_of(item), item) for item in kept), *from_sweeper]
 
@@ -121,7 +121,7 @@ def without_address(arguments: list[str]) -> tuple[list[str], str | None]:
     """Removes a run folder that is a URL, such as `s3://bucket/run`.
 
     Returns:
-        The remaining arguments, and the URL or None.
+        The remaining arguments, and the URL, or None if the run folder is not a URL.
     """
     address = given_folders(arguments).get(RUN_FOLDER)
     if address is None or not is_address(address) or is_sweep(arguments):

@@ -1,4 +1,4 @@
-"""Functions that write latent walks to an image, whose rows are the walks, or to a video of all walks."""
+"""Writes latent walks to an image with one walk per row, or to a video of all walks."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def write_walks(walks: Float[Tensor, "n steps c h w"], path: Path, fps: int) -> 
         return ""
     columns = round(len(walks) ** 0.5)
     frames = [make_grid(viewable(images), nrow=columns)[: walks.shape[2]] for images in walks.transpose(0, 1)]
-    loop = [*frames, *frames[-2:0:-1]]  # the end joins the beginning, so that the video repeats without a jump
+    loop = [*frames, *frames[-2:0:-1]]  # the last frame leads to the first, so that the video repeats without a jump
     write_video(to_uint8(torch.stack(loop)), path, fps)
     return f", {len(loop)} frames"

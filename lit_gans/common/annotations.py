@@ -58,7 +58,7 @@ def converts_numbers(constructor: Callable[..., None]) -> Callable[..., None]:
 
 
 def convert_fields(instance: Any) -> None:
-    """Converts the fields of a frozen dataclass to their annotated types. Called by its `__post_init__`."""
+    """Converts the fields of a frozen dataclass to their annotated types. Called by the dataclass's `__post_init__`."""
     types_by_name = field_types(type(instance))
     for field in fields(instance):
         value = getattr(instance, field.name)
@@ -76,7 +76,7 @@ def converted(value: Any, annotation: Any, name: str) -> Any:
 
     Depending on the annotation, integers become floats, lists become tuples, and NumPy and torch scalars become Python
     numbers. Strings become numbers, because YAML 1.1 reads `1e-4` as a string. If the annotation is a `FromPlain`
-    class, strings and mappings become instances of it. Objects of all other types stay unchanged.
+    class, strings and mappings become instances of that class. Objects of all other types stay unchanged.
 
     Args:
         value: value of the argument.

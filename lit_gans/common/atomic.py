@@ -1,6 +1,6 @@
 """Replaces files and folders atomically and durably.
 
-If the process is killed or the machine loses power, either the complete old or the complete new file or folder remains.
+If the process is killed or the machine loses power, either the old or the new file or folder remains, and is complete.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 _FULL = 2**20  # a disk with less free space, in bytes, counts as full
 _UNFINISHED, _REPLACED = ".part", ".old"
-_UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF)  # the file system cannot synchronize folders
+_UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF)  # errors if folders cannot be synchronized
 
 
 @contextmanager
@@ -79,15 +79,15 @@ def unfinished(path: Path) -> Path:
 
 
 def is_finished(path: Path) -> bool:
-    """Returns whether a relative path is finished: neither the path nor a folder in it is being written or replaced."""
+    """Returns whether a relative path is finished: neither the path nor a parent is being written or replaced."""
     return not any(name.endswith((_UNFINISHED, _REPLACED)) for name in path.parts)
 
 
 def replace(new: Path, path: Path) -> None:
     """Replaces the file or folder at `path` by `new`, after the contents of `new` have reached the disk.
 
-    At any time, the old or the new file or folder is complete. It is at `path` or, for a folder between its two
-    renames, at a path that `kept` returns.
+    At any time, a complete old or new version exists. It is at `path` or, between the two renames that replace a
+    folder, at the path that `kept` returns.
     """
     synchronize(new)
     old = path.with_name(f"{path.name}{_REPLACED}")
@@ -103,9 +103,9 @@ def replace(new: Path, path: Path) -> None:
 
 
 def kept(path: Path) -> Path | None:
-    """Returns the path of a complete file or folder, or None if there is none.
+    """Returns the path of a complete file or folder, or None if neither a new nor an old version exists.
 
-    It is `path` itself or, if a replacement was interrupted, the path of the old file or folder.
+    This is `path` itself or, if a replacement was interrupted, the path of the old file or folder.
     """
     candidates = path, path.with_name(f"{path.name}{_REPLACED}")
     return next((candidate for candidate in candidates if candidate.exists()), None)
@@ -163,7 +163,7 @@ def duplicate(path: Path, other: Path) -> None:
 def _link(source: str | Path, target: str | Path) -> None:
     try:
         os.link(source, target)
-    except OSError:  # the file system does not support hard links, or not as many
+    except OSError:  # the file system does not support hard links, or no more of them
         shutil.copyfile(source, target)
 
 

@@ -1,4 +1,4 @@
-"""Runs compiled networks without compilation where their graph must be differentiated twice."""
+"""Runs networks without compilation if their graph must be differentiated twice."""
 
 from __future__ import annotations
 

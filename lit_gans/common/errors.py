@@ -29,7 +29,7 @@ def one_line(text: object) -> str:
 
 @contextmanager
 def refusing(what: str) -> Iterator[None]:
-    """Context manager that converts exceptions of a library, caused by invalid user input, to `RefusedInput`.
+    """Context manager that converts a library's exceptions for invalid user input to `RefusedInput`.
 
     The message consists of `what`, followed by the first line of the library's message.
     """

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from lit_gans.common.errors import RefusedInput
 
-# maximum time to wait for a lock, in seconds; data loader workers of a killed training hold its lock until they exit,
-# which takes up to 5 seconds
+# maximum time to wait for a lock, in seconds; the data loader workers of a killed run hold the run's lock until they
+# exit, which takes up to 5 seconds
 _WAIT = 10.0
 _STEP = 0.1
 _locked: set[Path] = set()  # folders that this process has locked

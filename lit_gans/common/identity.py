@@ -51,8 +51,8 @@ def code_of(cls: type) -> list[list[str]]:
     """Returns the name and a digest of the code of a class and of each of its base classes, as plain values.
 
     The digest covers the whole file that defines a class, so that it includes functions and constants in that file. If
-    there is no file, as in a notebook, the digest covers the source of the methods. It is empty for classes of packages
-    whose version is recorded. Code that the file imports is not included.
+    there is no file, as in a notebook, the digest covers the source of the methods. The digest is empty for classes of
+    packages whose version is recorded. Code that the file imports is not included.
     """
     return [[_name(base), "" if is_versioned(base) else _code(base)] for base in cls.__mro__[:-1]]
 
@@ -145,7 +145,7 @@ def _described(thing: Any, seen: dict[int, tuple[int, Any]]) -> Any:
 
 
 def _file(path: PurePath) -> list[str]:
-    """Returns the name and the digest of a file, independent of its folder. Returns any other path as text."""
+    """Returns the name and the digest of a file, regardless of its folder. Returns any other path as text."""
     try:
         with open(path, "rb") as file:
             return [path.name, hashlib.file_digest(file, "sha256").hexdigest()]
@@ -179,7 +179,7 @@ def _archive(content: bytes) -> list[list[str]]:
 def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
     """Yields the attributes of an object, by name.
 
-    For a `GraphModule`, which torch.fx has traced, yields its code, and the functions and modules that the code calls.
+    For a `GraphModule`, which torch.fx has traced, yields the code, and the functions and modules that the code calls.
     """
     if isinstance(thing, torch.fx.GraphModule):
         yield "code", thing.code
@@ -208,7 +208,7 @@ def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _without_attributes(thing: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the `repr` of an object without attributes. If it contains a memory address, yields the pickled object.
+    """Yields the `repr` of an object without attributes. If the `repr` has a memory address, yields the pickled object.
 
     Yields a unique value for objects that cannot be pickled, so that they never count as equal.
     """

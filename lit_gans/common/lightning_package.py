@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from lit_gans.common.errors import RefusedInput
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
-_chosen: list[str] = []  # the chosen package, or empty before the first call
+_chosen: list[str] = []  # the chosen package; empty before the first call
 
 
 def packages_in_use() -> list[str]:
@@ -24,7 +24,7 @@ def packages_in_use() -> list[str]:
 
 
 def lightning_package(package: str | None = None) -> str:
-    """Returns the Lightning package that provides the base classes of the strategies. The first call chooses it.
+    """Returns the Lightning package of the strategies' base classes. The first call chooses the package.
 
     Args:
         package: package of the Trainer that uses a strategy. `None` chooses the first package that is imported, or the

@@ -1,4 +1,4 @@
-"""Closes the runs of loggers. Lightning leaves a Weights & Biases run open, and the next training would log into it."""
+"""Closes the runs of loggers. Otherwise, the next training run would log into the open Weights & Biases run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from lightning.pytorch.utilities import rank_zero_only
 
 logger = logging.getLogger(__name__)
 
-_STEP = "trainer/global_step"  # Lightning's WandbLogger logs this value together with all others
+_STEP = "trainer/global_step"  # Lightning's WandbLogger logs this value together with all other values
 
 
 @rank_zero_only
 def end_loggers(loggers: Iterable[Logger], failed: bool) -> None:
-    """Closes the logger runs of a training, after Lightning has finalized the loggers.
+    """Closes the runs of loggers after training, when Lightning has finalized the loggers.
 
     Args:
-        loggers: loggers of the training.
+        loggers: loggers that were used in training.
         failed: whether the training raised an error.
     """
-    # the package of a logger is imported by the first training that uses it
+    # Lightning imports the package of a logger only when the logger is first used
     wandb, mlflow = sys.modules.get("wandb"), sys.modules.get("mlflow")
     for training_logger in loggers:
         if isinstance(training_logger, WandbLogger) and wandb is not None:
@@ -35,10 +35,10 @@ def end_loggers(loggers: Iterable[Logger], failed: bool) -> None:
 
 @rank_zero_only
 def end_earlier_training(loggers: Iterable[Logger]) -> None:
-    """Finishes the open Weights & Biases run if a previous training has logged to it.
+    """Finishes the open Weights & Biases run if a previous training run has logged to it.
 
-    Otherwise, a new `WandbLogger` would log into the same run. A run that the user has started for this training stays
-    open.
+    Otherwise, a new `WandbLogger` would log into the same run. A Weights & Biases run that the user has started for
+    this training stays open.
     """
     wandb = sys.modules.get("wandb")
     if wandb is None or wandb.run is None or not any(isinstance(item, WandbLogger) for item in loggers):

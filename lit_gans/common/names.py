@@ -1,4 +1,4 @@
-"""Compares the names of files and classes independent of the operating system.
+"""Compares the names of files and classes in the same way on all operating systems.
 
 Operating systems encode the same name in different bytes.
 """

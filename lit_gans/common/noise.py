@@ -1,6 +1,6 @@
 """Random numbers that are a function of (seed, iteration, step, purpose, index).
 
-They do not depend on the number of ranks. The only exception is dropout.
+The numbers do not depend on the number of ranks. The only exception is dropout.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Noise:
     """Source of the random numbers for one step of one network.
 
     Each rank draws the numbers for the full global batch and returns its own slice. Two ranks with half the batch size
-    therefore use the same numbers as a single process, and a run can resume with another number of ranks. The generator
-    is on the device, so that no synchronization with the host is needed.
+    therefore use the same numbers as a single process, and a run can resume with a different number of ranks. The
+    generator is on the device, so that no synchronization with the host is needed.
 
     Args:
         generator: scratch generator on the target device. It is reseeded for every draw.

@@ -13,7 +13,7 @@ class OperationCounter(TorchDispatchMode):
     """Context manager that counts torch's operations in forward passes, backward passes and optimizer steps.
 
     Views and the profiler's marks are not counted. The number depends neither on the sizes of the tensors nor on their
-    device. It differs between versions of torch.
+    device. The number differs between versions of torch.
 
     Attributes:
         operations: maps the name of each operation to its number of calls.

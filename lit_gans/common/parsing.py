@@ -18,8 +18,8 @@ def register_value(kind: Any, serialize: Callable[[Any], Any]) -> None:
 
     Args:
         kind: the class. Its class method `from_plain` returns the value that a name or a mapping describes. Its class
-            method `changed` returns a value that differs from a previous value in some arguments. The previous value
-            is None if there is none.
+            method `changed` returns a value that differs from a previous value in some arguments. The method receives
+            None if there is no previous value.
         serialize: function that converts a value to plain containers.
     """
 
@@ -53,9 +53,9 @@ def _as_mapping(name: str, text: Any) -> dict[str, Any]:
 
 
 def _import_classes(plain: Any) -> None:
-    """Imports the modules of all classes that a user's description of a value contains.
+    """Imports the modules of all classes that are named in a user's plain value.
 
-    `from_plain` imports nothing, because it also reads the descriptions in checkpoints.
+    `from_plain` imports nothing, because it also reads plain values from checkpoints.
     """
     if isinstance(plain, dict | list):
         for value in plain.values() if isinstance(plain, dict) else plain:

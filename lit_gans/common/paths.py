@@ -1,4 +1,4 @@
-"""Helpers for paths, such as the cache folder of packed images, statistics of real images and downloads."""
+"""Helpers for paths, such as the path of the cache for packed images, statistics of real images, and downloads."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def printable(text: object, encoding: str = "utf-8") -> str:
 
 
 def shown(path: str | Path) -> Path:
-    """Returns a path relative to the current working directory if it is inside of this directory."""
+    """Returns a path relative to the current working directory if the path is inside this directory."""
     path = Path(path)
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

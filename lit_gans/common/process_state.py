@@ -31,10 +31,11 @@ _LAUNCHED = "LOCAL_RANK"  # environment variable that launchers, and Lightning's
 def process_state_restored() -> Iterator[None]:
     """Context manager that restores the global state of the process when training ends or raises an error.
 
-    The next training in the same process then gives the same results as in a new process. Lightning sets the flags for
-    `deterministic` and `benchmark` and does not reset them. It also sets environment variables for the processes that
-    it starts, and would later mistake them for the variables of a launcher. Modules and callbacks can change further
-    state, such as the default data type. The process group is destroyed, unless a launcher started this process.
+    The next training run in the same process then gives the same results as in a new process. Lightning sets the flags
+    for `deterministic` and `benchmark` and does not reset them. Lightning also sets environment variables for the
+    processes that it starts, and would later mistake these variables for the variables of a launcher. Modules and
+    callbacks can change further state, such as the default data type. The process group is destroyed, unless a launcher
+    started this process.
     """
     # Lightning's `isolate_rng` does not restore the random states if an exception is raised
     numbers, numpy_numbers = random.getstate(), np.random.get_state()
@@ -69,7 +70,7 @@ def _write_environment(before: Mapping[str, str]) -> None:
 
 
 def _read_precision(read: Callable[[], Any]) -> Any:
-    """Returns a precision setting of torch, or None if backends differ, for which torch raises an error."""
+    """Returns a precision setting of torch, or None if backends differ, because torch then raises an error."""
     try:
         return read()
     except RuntimeError:
@@ -100,7 +101,7 @@ def _read_device() -> torch.device:
 
 def _write_device(before: torch.device) -> None:
     if _read_device() != before:
-        # after `set_default_device(None)`, `get_default_device` of torch 2.9 raises an error, which Lightning calls
+        # not `set_default_device(None)`: Lightning calls `get_default_device`, which then raises an error in torch 2.9
         torch.set_default_device(before)
 
 

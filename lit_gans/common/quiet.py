@@ -35,7 +35,7 @@ def quiet() -> None:
 
 
 class _ToStderr(logging.StreamHandler):
-    """Log handler that writes to the current `sys.stderr`, even if it was replaced, like `logging.lastResort`."""
+    """Log handler that writes to the current `sys.stderr`, even after a replacement, like `logging.lastResort`."""
 
     def __init__(self) -> None:
         super().__init__()

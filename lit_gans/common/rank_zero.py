@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 def rank_and_world_size() -> tuple[int, int]:
-    """Returns the rank of this process and the number of processes, (0, 1) without torch.distributed."""
+    """Returns the rank of this process and the number of processes, or (0, 1) without torch.distributed."""
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1

@@ -17,7 +17,7 @@ def as_size(image_size: int | Sequence[int], name: str = "image_size") -> Size:
         name: name of the value, for the error message.
 
     Raises:
-        RefusedInput: there are not exactly one or two numbers, or a number is less than 1.
+        RefusedInput: the size does not consist of one or two numbers, or a number is less than 1.
     """
     numbers = [image_size] if isinstance(image_size, int) else list(image_size)
     if len(numbers) not in (1, 2) or min(numbers) < 1:
@@ -34,7 +34,7 @@ def sides(image_size: Size) -> tuple[int, int]:
 
 
 def size_value(image_size: Size) -> str:
-    """Formats an image size as on the command line."""
+    """Formats an image size as it is typed on the command line."""
     height, width = sides(image_size)
     return str(height) if height == width else f"[{height},{width}]"
 
@@ -42,7 +42,7 @@ def size_value(image_size: Size) -> str:
 def size_text(image_size: Size) -> str:
     """Formats an image size for a message, such as `64x64` or `96 high and 160 wide`.
 
-    A rectangular size names its sides, because both orders of height and width are common.
+    For a rectangle, the text names the sides, because both orders of height and width are common.
     """
     height, width = sides(image_size)
     return f"{height}x{width}" if height == width else f"{height} high and {width} wide"

@@ -66,7 +66,7 @@ def _write_gif(frames: Tensor, path: Path, fps: int) -> None:
 def _write_mp4(frames: Tensor, path: Path, fps: int) -> None:
     import av
 
-    # yuv420p halves the resolution of the colors in each direction, so that both sides must be even
+    # yuv420p halves the resolution of the colors in each direction, so both sides must be even
     frames = torch.nn.functional.pad(frames, (0, frames.shape[3] % 2, 0, frames.shape[2] % 2)).expand(-1, 3, -1, -1)
     with av.open(str(path), "w", options={"movflags": "+faststart"}) as file:
         stream = file.add_stream("libx264", rate=fps, options={"crf": "18"})

@@ -1,4 +1,4 @@
-"""Conversion of composed configurations to validated objects and to Lightning CLI files.
+"""Converts composed configurations to validated objects and to Lightning CLI files.
 
 Hydra composes a configuration. jsonargparse validates its values and constructs the objects. All defaults come from
 signatures.
@@ -28,7 +28,7 @@ from lit_gans.config.mistakes import error_message
 from lit_gans.config.signatures import construct, is_node, target_class, to_class_path
 from lit_gans.training.module import AdversarialModule
 
-# arguments of the Trainer that would silently be replaced, or would change the order of images, with alternatives
+# unsupported Trainer arguments, with alternatives; they would be replaced silently, or change the order of images
 _UNSUPPORTED = {
     "callbacks": "callbacks.NAME._target_=CLASS adds a callback, callbacks=none removes all callbacks",
     "logger": "use logger=NAME, or logger=none",
@@ -71,7 +71,7 @@ def to_cli(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
 
 
 def _callbacks(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns the nodes of all callbacks by key.
+    """Returns the configuration nodes of all callbacks by dotted key, such as `callbacks.ema`.
 
     Measurements under `callbacks` come after the measurement under `metrics`, because the first measured FID selects
     the best checkpoint.
@@ -125,7 +125,7 @@ def constructing_trainer() -> Iterator[None]:
     """Context manager for the construction of a Trainer.
 
     Raises Lightning's warning about fp16 on a CPU as an error, because Lightning would compute in bf16 instead. Raises
-    `RefusedInput` for two callbacks with the same state key, since checkpoints could store only one of them.
+    `RefusedInput` for two callbacks with the same state key, because checkpoints can store only one state per key.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*AMP with fp16 is not supported on CPU.*")
@@ -142,14 +142,14 @@ def constructing_trainer() -> Iterator[None]:
 
 
 def _refuse_empty_training(trainer: Trainer) -> None:
-    """Raises `RefusedInput` for a training without iterations, which Lightning would report as a success."""
+    """Raises `RefusedInput` for a run without iterations, which Lightning would report as a success."""
     for name in ("max_steps", "max_epochs", "limit_train_batches"):
         if getattr(trainer, name) == 0:
             raise RefusedInput(f"trainer.{name}=0 trains nothing: it must be greater than 0.")
 
 
 def _refuse_log_folders(loggers: list[Logger]) -> None:
-    """Raises `RefusedInput` if TensorBoard would log to a folder whose name is not UTF-8, which it cannot open."""
+    """Raises `RefusedInput` if TensorBoard cannot open its log folder, because the folder's name is not UTF-8."""
     for logger in loggers:
         folder = str(logger.save_dir)
         if isinstance(logger, TensorBoardLogger) and printable(folder) != folder:

@@ -35,12 +35,13 @@ class Group:
     """Group of options of the configuration.
 
     Args:
-        places: descriptions by key. A key is `GROUP`, or `GROUP@NODE` if options of the group can set several nodes.
+        places: descriptions for the help, by key. A key is `GROUP`, or `GROUP@NODE` if options of the group can set
+            several nodes.
         package: package of the classes; empty if the options are not generated from classes.
         base: base class of the classes, as `module:name`.
         others: classes of other libraries as `module:name`, by option.
         has_files: whether the options are YAML files, for which the classes provide only `_schema` options.
-        node: node that an option sets; empty if the node has the name of the group.
+        node: configuration node that an option sets; empty if the node has the name of the group.
         shared: interpolations for arguments whose values are set elsewhere in the configuration.
         unset: arguments that a configuration cannot set.
     """
@@ -191,7 +192,7 @@ def options(group: str) -> list[str]:
 
 
 def option(path: str) -> type | OptimizerConfig | None:
-    """Returns the class or the optimizer of the option `group/name`, or None if it is not generated from a class."""
+    """Returns the class or the optimizer of the option `group/name`, or None if no class generates it."""
     group, _, name = path.strip("/").removesuffix(".yaml").rpartition("/")
     return _generated(group).get(name)
 

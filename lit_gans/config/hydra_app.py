@@ -1,4 +1,4 @@
-"""Hydra with schemas from classes: composition of configurations, and commands with a configuration."""
+"""Composes configurations with Hydra and with schemas from classes, and runs commands with these configurations."""
 
 from __future__ import annotations
 
@@ -54,14 +54,15 @@ def hydra_command(
     Args:
         config_name: name of the primary configuration.
         job: function that is called with the configuration, in a sweep once per combination. Returns an exit code, or
-            None for 0, or a tuple of an exit code and a score for a Hydra sweeper. The score is None if there is none.
+            None for 0, or a tuple of an exit code and a score for a Hydra sweeper. The score is None for a job without
+            a score.
         arguments: overrides and Hydra's flags.
     """
     codes: list[int] = []
     failures: list[Exception] = []
 
     def run_job(config: DictConfig) -> float | None:
-        # the score of a failed job is None, with which Optuna's sweeper continues; NaN would end the sweep
+        # the score of a failed job is None: Optuna's sweeper continues after None, but NaN would end the sweep
         scores: list[float | None] = [None]
 
         def checked() -> int:
@@ -89,7 +90,8 @@ def hydra_command(
 def function_config(function: Callable[..., Any]) -> str:
     """Stores the configuration that the signature of a function defines, and returns its name.
 
-    The keys are the arguments of the function. An argument with the name of a group is set to an option of the group.
+    The keys are the arguments of the function. If an argument has the name of a configuration group, such as `model`,
+    its value selects an option of the group.
     """
     arguments = schema(function)
     groups = [name for name in arguments if name in GROUPS]
@@ -149,14 +151,14 @@ def _errors_with_hints(
     Args:
         config_name: name of the primary configuration.
         arguments: command-line arguments.
-        failures: errors that the job raised, which are not converted.
+        failures: errors that the job raised. These errors are not converted.
     """
     try:
         yield
     except Exception as error:
         if error in failures or isinstance(error, RefusedInput):
             raise
-        if isinstance(error, AssertionError):  # Hydra raises it without a message
+        if isinstance(error, AssertionError):  # Hydra raises this error without a message
             raise RefusedInput("hydra.mode=MULTIRUN in a file starts no sweep: add -m to the command line.") from error
         hint = _hint(error, config_name, arguments)
         # the hint comes before Hydra's advice on new keys, because most unknown keys are misspelled
@@ -179,7 +181,7 @@ def _hint(error: Exception, config_name: str, arguments: Sequence[str]) -> str:
 
 
 def _nearest_keys(config_name: str, arguments: Sequence[str]) -> str:
-    """Returns a hint with keys of the same name or of similar spelling for the first argument with an unknown key."""
+    """Returns a hint for the first argument with an unknown key: keys of the same name or of similar spelling."""
     selecting = [
         item for item in arguments if item.startswith(("+", "hydra.searchpath=")) or group_of(item.partition("=")[0])
     ]

@@ -1,4 +1,4 @@
-"""Construction of the module, the data and the metrics that a checkpoint contains."""
+"""Constructs the module, the data and the metrics from the contents of a checkpoint."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def load(path: str | Path) -> AdversarialModule:
 
     Args:
         path: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; `zoo/NAME`; or
-            `hf://owner/name`, a repository of the Hugging Face Hub. For a run folder, the best checkpoint is loaded,
-            or the last one if there is no best.
+            `hf://owner/name`, a repository of the Hugging Face Hub. For a run folder, the best checkpoint is loaded, or
+            the last checkpoint if there is no best checkpoint.
 
     Raises:
         RefusedInput: If the file is missing or damaged, or if its class is neither registered nor imported in this
@@ -98,7 +98,7 @@ def _subclasses(cls: type[AdversarialModule]) -> Iterator[type[AdversarialModule
 
 
 def config_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Returns the configuration that a checkpoint contains, or an empty dict if there is none."""
+    """Returns the configuration in a checkpoint, or an empty dict if the checkpoint has no configuration."""
     config: dict[str, Any] = checkpoint.get(FORMAT_KEY, {}).get("config", {})
     return config
 

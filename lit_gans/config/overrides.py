@@ -1,4 +1,4 @@
-"""Conversion of command-line arguments to overrides in Hydra's grammar, as pure functions."""
+"""Pure functions that convert command-line arguments to overrides in Hydra's grammar."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def with_search_path(overrides: list[str], *, first: str = "", last: str = "") -
 
     Args:
         overrides: overrides, which may set the search path.
-        first: entry before the existing entries; an empty string adds none.
-        last: entry after the existing entries; an empty string adds none.
+        first: entry before the existing entries; an empty string adds no entry.
+        last: entry after the existing entries; an empty string adds no entry.
     """
     existing = [item for item in overrides if item.startswith("hydra.searchpath=")]
     entries = existing[-1].partition("=")[2].strip("[] ") if existing else ""

@@ -1,9 +1,10 @@
 """Registry of the classes that a configuration can select by name.
 
-Classes of this package are found by their files. Classes of other packages are found through entry points or
-`LIT_GANS_IMPORT`. A class is registered under the name of its file if the file has the name of the class (`wgan_gp.py`,
-`WGANGP`) or its initials (`fid.py`, `FrechetInceptionDistance`). Otherwise it is registered under its class name in
-snake case. The name of the base class is left out at the end (`linear`, `LinearSchedule`).
+Classes of this package are found by importing all modules of a subpackage, such as `lit_gans.models`. Classes of other
+packages are found through entry points or `LIT_GANS_IMPORT`. A class is registered under the name of its file if the
+file has the name of the class (`wgan_gp.py`, `WGANGP`) or the initials of the class (`fid.py`,
+`FrechetInceptionDistance`). Otherwise it is registered under its class name in snake case. The name of the base class
+at the end is left out: `LinearSchedule` is registered as `linear`.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def gans() -> dict[str, type]:
 
 
 def is_gan(cls: type) -> bool:
-    """Returns whether a class is a GAN. A base class is not, because it defines no loss."""
+    """Returns whether a class is a GAN. A base class that defines no loss is not a GAN."""
     from lit_gans.training.module import AdversarialModule
 
     return issubclass(cls, AdversarialModule) and cls.generator_loss is not AdversarialModule.generator_loss
@@ -93,5 +94,5 @@ def _name(cls: type, base: type) -> str:
 
 
 def gan_files() -> dict[str, str]:
-    """Returns the module names of this package's GANs by name without underscores. Does not import the modules."""
+    """Returns this package's GAN modules, keyed by their names without underscores. Does not import the modules."""
     return {path.stem.replace("_", ""): path.stem for path in (Path(__file__).parents[1] / "models").glob("*.py")}

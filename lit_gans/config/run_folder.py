@@ -38,7 +38,7 @@ _choices = itertools.count()  # numbers the values that are broadcast between th
 def run_name(choices: Mapping[str, str | None], own: Mapping[str, str | None], origins: Sequence[str]) -> str:
     """Returns the name that similar runs share.
 
-    The name consists of the experiment and of the model and the data if they differ from the experiment. Without an
+    The name consists of the experiment, and of the model and the data if they differ from the experiment. Without an
     experiment, it consists of the model and the data.
 
     Args:
@@ -58,13 +58,13 @@ def data_origins(data: dict[str, Any]) -> list[str]:
     These are the required arguments, and string arguments that differ from their default.
 
     Args:
-        data: node of the data source, in which missing arguments are `???`.
+        data: configuration node of the data source, in which missing arguments are `???`.
     """
     signature = schema(target_class(data["_target_"], "data"))
     values = {name: data[name] for name in signature if name != "_target_" and data.get(name, MISSING) != MISSING}
     required = [str(value) for name, value in values.items() if signature[name] == MISSING]
     changed = [
-        # made absolute even if the folder does not exist yet, since the data may be downloaded later
+        # made absolute even if the folder does not exist yet, because the data may be downloaded later
         os.path.abspath(value) if name == "root" and "://" not in value else f"{name}={value}"
         for name, value in values.items()
         if isinstance(value, str) and value != signature[name] != MISSING and name not in _PROCESSING
@@ -101,8 +101,8 @@ def _run_folder(parent: Path, resume: str) -> Path:
 def results_folder(given: str, checkpoint: Path) -> Path:
     """Returns the folder for the results of a command that uses a checkpoint.
 
-    This is the folder of the checkpoint's run. It is a subfolder of `outputs` for checkpoints in the zoo, on the
-    Hugging Face Hub and at URLs.
+    This is the folder of the checkpoint's run. A checkpoint in the zoo, on the Hugging Face Hub or at a URL has no
+    local run, so its results are in a subfolder of `outputs`.
 
     Args:
         given: checkpoint as the user specified it.
@@ -178,10 +178,11 @@ def own_folder(folder: Path, is_copy: bool = False) -> Iterator[None]:
 
     Args:
         folder: folder of the run.
-        is_copy: whether this is a new folder for a run at a URL. It is then removed together with the downloaded files.
+        is_copy: whether this is a new folder for a run at a URL. Such a folder is removed together with the downloaded
+            files.
 
     Raises:
-        RefusedInput: If another training uses the folder.
+        RefusedInput: If another training run uses the folder.
     """
     is_rank_0 = all(os.environ.get(name, "0") == "0" for name in _RANKS)
     with locked(folder) if is_rank_0 else nullcontext():
@@ -197,7 +198,7 @@ def own_folder(folder: Path, is_copy: bool = False) -> Iterator[None]:
 
 
 def newest_run(parent: Path) -> Path | None:
-    """Returns the highest version folder in `parent` that has a checkpoint, or None."""
+    """Returns the highest version folder in `parent` that has a checkpoint, or None if no folder has one."""
     versions = [folder for folder in parent.glob("version_*") if checkpoints_of(folder)]
     return max(versions, key=_number, default=None)
 
@@ -240,7 +241,7 @@ def _number(folder: Path) -> tuple[int, ...]:
 
 
 def broadcast_from_rank_0(choose: Callable[[], str]) -> str:
-    """Calls `choose` on rank 0 and returns its value on all processes of torchrun, through the store of its agent.
+    """Calls `choose` on rank 0, and returns the value on all processes of torchrun through the store of torchrun.
 
     Calls `choose` on this process if torchrun did not start it.
     """

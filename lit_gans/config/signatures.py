@@ -1,4 +1,4 @@
-"""Schemas from signatures, and construction of objects from validated values.
+"""Derives schemas from signatures, and constructs objects from validated values.
 
 jsonargparse reads the signatures, validates the values and constructs the objects. Error messages contain the key.
 
@@ -92,8 +92,8 @@ def to_class_path(node: Any, key: str = "") -> Any:
 def without_remains(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
     """Drops arguments that belong to a different optimizer or schedule.
 
-    Hydra merges an optimizer or schedule over the arguments of the previous one, so that RMSprop would keep Adam's
-    betas. Arguments that no optimizer or schedule has are kept, so that validation reports them.
+    Hydra merges an optimizer or schedule into the arguments of the previous optimizer or schedule, so RMSprop would
+    keep Adam's betas. Arguments that belong to no optimizer or schedule are kept, so that validation reports them.
     """
     if cls is OptimizerConfig and arguments.get("name") in optimizer_names():
         known = _optimizer_arguments()[arguments["name"]]
@@ -109,7 +109,7 @@ def without_remains(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _optimizer_arguments() -> dict[str, Set[str]]:
-    """Returns the names of the arguments of every optimizer, by name of the optimizer."""
+    """Returns the argument names of every optimizer, by name of the optimizer."""
     return {name: schema(OptimizerConfig(name)).keys() for name in optimizer_names()}
 
 
@@ -189,7 +189,7 @@ def target_class(path: Any, key: str) -> type:
 
 
 def is_node(value: Any) -> bool:
-    """Returns whether a value is a node, which has a class as `_target_`."""
+    """Returns whether a value is a configuration node of a class, which is a dict with `_target_`."""
     return isinstance(value, dict) and "_target_" in value
 
 

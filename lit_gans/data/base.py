@@ -20,17 +20,17 @@ from lit_gans.common.size import Size, as_size, sides, size_text
 from lit_gans.data.digests import Fingerprint, digest_of_tensors, fingerprint
 from lit_gans.data.loader import ResumableLoader, StepSampler
 
-Pairs = dict[str, Shaped[Tensor, "n c h w"]]  # keys: `input`, and `image` for the targets
+Pairs = dict[str, Shaped[Tensor, "n c h w"]]  # keys: `input` for the inputs, `image` for the targets
 
 
 class ImagesInMemory(Dataset):
     """Dataset that holds images, labels and further tensors in memory.
 
-    It is indexed by a tensor of row indices, which gathers all images of a training step at once. With `mirrors`, the n
-    images are followed by their n mirror images: row n + i is image i flipped horizontally.
+    Indexing the dataset with a tensor of row indices returns all images of a training step at once. If `mirrors` is
+    true, n images have 2n rows: row n + i is image i, flipped horizontally.
 
     Args:
-        images: images as uint8, or as floats in [-1, 1], the value range of the networks.
+        images: uint8 images, or floating-point images in [-1, 1], the value range of the networks.
         labels: class index of each image.
         mirrors: whether rows n to 2n - 1 return mirror images.
         **others: further tensors with one row per image, such as the `input` of each pair.
@@ -64,8 +64,8 @@ class ImageData(LightningDataModule):
         image_size: height and width of the images: one number for square images, or [height, width].
         channels: number of channels of the images.
         batch_size: number of images per process and discriminator step, before gradient accumulation.
-        num_workers: number of worker processes that load batches. With 0, the training process loads them itself,
-            which is fastest for in-memory data.
+        num_workers: number of worker processes that load batches. 0 loads the batches in the training process, which is
+            fastest for in-memory data.
         seed: random seed that determines the order of the images.
 
     Raises:
@@ -97,7 +97,7 @@ class ImageData(LightningDataModule):
         self._dataset: Any = None
         self._digests: dict[str, str] | None = None
 
-    def __repr__(self) -> str:  # recorded in the protocol of each measurement
+    def __repr__(self) -> str:  # measurement protocols record this text
         return f"{type(self).__name__}(image_size={size_text(self.image_size)}, channels={self.channels})"
 
     def load(self) -> tuple[UInt8[Tensor, "n c h w"], Int64[Tensor, " n"]]:
@@ -105,27 +105,27 @@ class ImageData(LightningDataModule):
         raise NotImplementedError
 
     def make_dataset(self) -> Any:
-        """Returns a dataset that has a length and `labels` and that can be indexed by a tensor of row indices."""
+        """Returns a dataset with a length, the attribute `labels`, and indexing by a tensor of row indices."""
         return ImagesInMemory(*self.load())
 
     @property
     def dataset(self) -> Any:
-        """Dataset of the images, which is created on first access."""
+        """Dataset of the images, created on first access."""
         if self._dataset is None:
             self._dataset = self.make_dataset()
         return self._dataset
 
     def setup(self, stage: str | None = None) -> None:
         self._sampler()  # raises an error before training starts if there are too few images
-        if self.trainer is not None:  # Lightning calls `setup` on every rank, which `computed_once` requires
+        if self.trainer is not None:  # every rank must call `computed_once`
             self._digests = computed_once(self.digests)
 
     def digests(self) -> dict[str, str]:
         """Returns digests of the data, by name. Checkpoints store the digests, and a resumed run compares them.
 
-        The data count as the same if at least one digest is equal. By default, there is one digest of all in-memory
-        images, labels and inputs, in their order. If `make_dataset` returns a dataset that computes images on access,
-        there is no digest by default, but the subclass can define one.
+        The data are considered unchanged if at least one digest is equal. By default, in-memory data have one digest of
+        all images, labels and inputs, which depends on their order. If `make_dataset` returns a dataset that computes
+        images on access, the default is an empty dictionary. A subclass can override this method.
         """
         if not isinstance(self.dataset, ImagesInMemory):
             return {}
@@ -138,7 +138,7 @@ class ImageData(LightningDataModule):
         return self._digests
 
     def train_dataloader(self) -> ResumableLoader:
-        """Returns a loader that yields all images of one training iteration at a time: several batches, see `_step`."""
+        """Returns a loader that yields the images of all batches of a training iteration at once; see `_step`."""
         on_cuda = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
         return ResumableLoader(self.dataset, self._sampler(), self.num_workers, on_cuda, self._known_digests)
 
@@ -171,12 +171,12 @@ class ImageData(LightningDataModule):
         return fingerprint(self.real_batches())
 
     def real_labels(self) -> Int64[Tensor, " n"]:
-        """Returns the class index of each image, in the order of `real_batches`; 0 if the source has no classes."""
+        """Returns the class index of each image, in the order of `real_batches`. Without classes, all labels are 0."""
         return self.dataset.labels
 
 
 def resized(images: UInt8[Tensor, "n c h w"], image_size: Size) -> UInt8[Tensor, "n c h2 w2"]:
-    """Resizes images with antialiasing and rounds them to uint8. Images that already have the size stay unchanged."""
+    """Resizes images with antialiasing and rounds them to uint8. Images of size `image_size` stay unchanged."""
     return resize(images, list(sides(image_size)), antialias=True)
 
 

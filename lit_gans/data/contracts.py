@@ -1,6 +1,6 @@
-"""Protocols for datamodules, through which callbacks, metrics and models access the data.
+"""Protocols that callbacks, metrics and models use to access the data of a datamodule.
 
-A datamodule implements a protocol by defining its members. It does not need to import or inherit anything:
+A datamodule implements a protocol by defining the protocol's members, without inheriting from it. Callers check this:
 
     if isinstance(trainer.datamodule, Plottable):
         trainer.datamodule.plot(samples, path)
@@ -34,7 +34,7 @@ class RealImages(Protocol):
 
 @runtime_checkable
 class Fingerprinted(RealImages, Protocol):
-    """Images that can compute a digest of themselves. All sources in `lit_gans.data.sources` implement this protocol.
+    """Images that provide a digest of their contents. All sources in `lit_gans.data.sources` implement this protocol.
 
     Packed images and streams store their digest instead of computing it again.
     """
@@ -94,7 +94,7 @@ class HasModes(Protocol):
     """Data whose distribution has known modes.
 
     Attributes:
-        min_samples: minimum number of generated samples in a mode for the mode to count as covered.
+        min_samples: minimum number of generated samples in a covered mode.
     """
 
     min_samples: int
@@ -129,12 +129,12 @@ class PairedSource(Protocol):
 
 @runtime_checkable
 class UnpairedSource(Protocol):
-    """Images of two domains for unpaired translation: `input` images from domain A, `image` images from domain B.
+    """Images of two domains for unpaired translation: `input` contains domain A, and `image` contains domain B.
 
     The images of both domains have the same size.
     """
 
     @property
     def unseen(self) -> Mapping[str, UInt8[Tensor, "n c h w"]]:
-        """Held-out images of each domain, or all images if none are held out. The domains can differ in number."""
+        """Held-out images of each domain, or all images if none are held out. The numbers of images can differ."""
         ...

@@ -1,7 +1,7 @@
 """Decodes image files: all files that Pillow opens, NumPy arrays, and TIFF and PNG files of any bit depth.
 
-Values of more than 8 bits are returned as they are stored, independent of the library that decodes the file. `Frame`
-alone decides which values become black and white.
+Values of more than 8 bits are returned as the file stores them, no matter which library decodes the file. Only `Frame`
+decides which values become black and white.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SEVERAL = "animated or with several pages, of which only the first is used"
 # TIFF tags
 _BITS, _PHOTOMETRIC, _DESCRIPTION, _ORIENTATION, _SAMPLES, _PLANES, _FORMAT = 258, 262, 270, 274, 277, 284, 339
 _KINDS = {1: "u", 2: "i", 3: "f", 4: "u"}
-_SEPARATED = 5  # photometric interpretation of cyan, magenta, yellow and black
+_SEPARATED = 5  # photometric interpretation of CMYK images
 # for each EXIF orientation: whether to exchange rows and columns, and the axes to reverse after that
 _ORIENTATIONS: dict[int, tuple[bool, tuple[int, ...]]] = {
     2: (False, (1,)),
@@ -55,13 +55,14 @@ class Decoding:
     """Settings that control how files are decoded.
 
     Args:
-        as_values: whether to keep 16-bit colors, and all pages of a gray TIFF file.
+        as_values: whether to keep 16-bit colors, and to decode all pages of a gray TIFF file.
         max_pixels: maximum number of pixels of a file; None sets no limit.
         keys: prefix of the configuration keys that set these arguments, for error messages.
-        channels: possible numbers of channels of the images. If a gray TIFF file has as many pages, its pages are
-            decoded as channels.
-        has_range: whether the user sets the value range, which refers to the values in the file. If so, the values of
-            PGM and PPM files are not scaled, although Pillow scales them if the maximum is not 255 or 65535.
+        channels: possible numbers of channels of the images. The pages of a gray TIFF file are decoded as channels if
+            their number is one of these numbers.
+        has_range: whether the user sets a value range. If so, the values of PGM and PPM files are not scaled, because a
+            value range refers to the values in the file. Pillow scales them if the declared maximum is not 255 or
+            65535.
     """
 
     as_values: bool = False
@@ -168,7 +169,7 @@ def _identified(file: File, name: str) -> ImageFile.ImageFile:
 
 
 def _decoded(picture: ImageFile.ImageFile, file: File, notes: list[str], decoding: Decoding, name: str) -> Picture:
-    if picture.format == "FITS" and picture.mode != "L":  # Pillow ignores its scale and zero point
+    if picture.format == "FITS" and picture.mode != "L":  # Pillow ignores the scale and zero point
         raise ValueError("FITS with more than 8 bits is not supported: convert it to TIFF")
     num_frames, stored, reduced = getattr(picture, "n_frames", 1), _stored(picture), _is_reduced(picture, file)
     if _is_gray_tiff(picture) and (decoding.keeps_pages(num_frames) or (num_frames > 1 and _is_array(picture))):
@@ -229,9 +230,9 @@ def _depth_of_jpeg2000(file: File) -> int:
 
 
 def _stored(picture: Any) -> np.dtype | None:
-    """Returns the data type of the values in a TIFF file. Returns None for unsigned values of up to 8 bits.
+    """Returns the data type of the values in a TIFF file, or None for unsigned values of up to 8 bits.
 
-    Returns None for all other formats, too.
+    For all other file formats, returns None.
     """
     if picture.format != "TIFF":
         return None
@@ -247,17 +248,17 @@ def _is_gray_tiff(picture: Any) -> bool:
 
 
 def _is_array(picture: Any) -> bool:
-    """Returns whether tifffile wrote a TIFF file as an array. Its pages are then slices of one array with any axes."""
+    """Returns whether tifffile wrote a TIFF file as an array. The pages are slices of this array along any axis."""
     return str(picture.tag_v2.get(_DESCRIPTION, "")).startswith('{"shape":')
 
 
 def _has_planes(picture: Any) -> bool:
-    """Returns whether a TIFF file stores each channel separately. Pillow misreads such files of more than 8 bits."""
+    """Returns whether a TIFF file stores each channel separately. Pillow misreads these files above 8 bits."""
     return picture.tag_v2.get(_SAMPLES, 1) > 1 and picture.tag_v2.get(_PLANES, 1) == 2
 
 
 def _values(picture: Any, stored: np.dtype | None) -> Shaped[np.ndarray, "h w"]:
-    """Returns the gray values of a decoded file in their stored data type."""
+    """Returns the gray values of a decoded file, in the data type that the file stores."""
     values = np.asarray(picture)
     if picture.format in ("PNG", "PPM") and picture.mode == "I":  # 16-bit values, which Pillow might return as 32-bit
         return values.astype(np.uint16)
@@ -320,7 +321,7 @@ def _upright(values: Shaped[np.ndarray, "h w c"], orientation: int) -> Shaped[np
 
 
 def values_of(picture: Picture) -> Shaped[np.ndarray, "..."]:
-    """Returns the stored values of a decoded file as an array. Indices of a palette are replaced by their colors."""
+    """Returns the stored values of a decoded file as an array. Palette indices are replaced by colors."""
     if isinstance(picture, np.ndarray):
         return picture
     if picture.mode == "P":
@@ -329,7 +330,10 @@ def values_of(picture: Picture) -> Shaped[np.ndarray, "..."]:
 
 
 def size_of(picture: Picture) -> tuple[int, int]:
-    """Returns width and height. In an array with three axes, the shorter one of the outer axes holds the channels."""
+    """Returns width and height.
+
+    In an array with three axes, the shorter of the first and last axes holds the channels.
+    """
     if isinstance(picture, Image.Image):
         return picture.size
     height, width = picture.shape[1:3] if is_planar(picture) else picture.shape[:2]
@@ -337,5 +341,5 @@ def size_of(picture: Picture) -> tuple[int, int]:
 
 
 def is_planar(values: Shaped[np.ndarray, "..."]) -> bool:
-    """Returns whether the height and width axes of an array follow the axis of channels or pages."""
+    """Returns whether the axis of channels or pages precedes the height and width axes of an array."""
     return values.ndim == 4 or (values.ndim == 3 and values.shape[0] < values.shape[2])

@@ -23,7 +23,7 @@ _THREADS = 16  # files are only read, not decoded, so more threads than cores hi
 
 
 class Fingerprint(NamedTuple):
-    """Digest of images in a given order, with their number and their shape (c, h, w)."""
+    """Digest of a sequence of images, with the number of images and the shape (c, h, w) of each image."""
 
     sha256: str
     num: int
@@ -31,7 +31,7 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint(batches: Iterable[Tensor]) -> Fingerprint:
-    """Returns the fingerprint of images (n, c, h, w) or labels (n,). The size of the batches does not affect it."""
+    """Returns the fingerprint of images (n, c, h, w) or labels (n,). The batch size has no effect."""
     digest, num, shape = hashlib.sha256(), 0, []
     for images in batches:
         if not num:
@@ -54,7 +54,9 @@ def digest_of_tensors(**tensors: Tensor) -> str:
 
 
 def remembered(path: Path, key: str, compute: Callable[[], Any]) -> Any:
-    """Returns the plain value that a JSON file stores under `key`. If it is missing, computes and stores it.
+    """Returns the plain value that a JSON file stores under `key`.
+
+    If the key is missing, computes and stores the value.
 
     A damaged file is treated like a missing file. If the file cannot be written, the value is computed at every call.
     """
@@ -82,7 +84,7 @@ def digest_of_files(paths: Sequence[Path], cache: Path) -> str:
 
     Args:
         paths: paths of the files. A file that cannot be read contributes a fixed value to the digest.
-        cache: folder that stores the digest. The key is the status of all files.
+        cache: folder in which the digest is stored, under a key that depends on the status of all files.
     """
     status = hashlib.sha256()
     for path in paths:

@@ -69,7 +69,7 @@ class Attribute:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Names of all options. The first one is `none` if a face can lack or hide the attribute."""
+        """Names of all options. The first name is `none` if a face can lack or hide the attribute."""
         return (*self.names.split(),) if self.always else (NONE, *self.names.split())
 
     def drawn(self, uniform: float) -> str:
@@ -131,8 +131,8 @@ ATTRIBUTES: dict[Label, Attribute] = {
 def draw(seed: int, *index: int | str) -> Face:
     """Samples an option for every attribute.
 
-    An option depends only on the seed, the index and the name of the attribute, so that the attributes are independent.
-    Attributes that cannot be visible together, such as hair under a hat, both have an option; see `visible`.
+    An option depends only on the seed, the index and the name of the attribute. The attributes are therefore
+    independent. Options are also sampled for attributes that cannot be seen, such as hair under a hat; see `visible`.
     """
     return {name: attribute.drawn(mix(seed, *index, name) / 2**63) for name, attribute in ATTRIBUTES.items()}
 
@@ -161,7 +161,10 @@ def visible(face: Face) -> Face:
 
 
 def matches(face: Face, rule: Rule) -> bool:
-    """Returns whether a face matches a rule in every attribute. If the rule lists several options, any one matches."""
+    """Returns whether a face matches a rule in every attribute.
+
+    If the rule lists several options of an attribute, the face must have one of these options.
+    """
     return all(face[name] in ([options] if isinstance(options, str) else options) for name, options in rule.items())
 
 
@@ -248,7 +251,7 @@ def _top(face: Face) -> str:
 
 @cache
 def _parts_of(kind: str, top: str) -> frozenset[str]:
-    """Returns the element names in the SVG file of a hat or hair design.
+    """Returns the names of the elements in the SVG file of a hat or hair design.
 
     The elements are placeholders for other parts, such as glasses, and areas whose color can be set.
     """
@@ -283,7 +286,7 @@ def svg_of(face: Face) -> str:
     return drawing
 
 
-# square part of the drawing that an image shows, in units of the drawing; it omits the lower edge of the clothes
+# square part of the drawing that an image shows, in units of the drawing; the lower edge of the clothes is cropped
 _SIDE = 256
 _LEFT, _TOP = 4, 0
 
@@ -294,7 +297,8 @@ def render(face: Face, image_size: Size, background: tuple[int, int, int] | None
     Args:
         face: option of each attribute.
         image_size: height and width of the image. In a rectangular image, the face fits the shorter side.
-        background: red, green and blue, 0 to 255, of the background; None renders a transparent background (RGBA).
+        background: color of the background (red, green, blue), each from 0 to 255; None renders a transparent
+            background (RGBA).
     """
     height, width = sides(image_size)
     unit = _SIDE / min(height, width)

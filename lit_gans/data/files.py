@@ -1,6 +1,6 @@
 """Finds the image files in a folder: readable files, and files that look like images but cannot be read.
 
-Readable are all files that Pillow or NumPy reads. A file that no installed package can read is listed with the reason.
+A file is readable if Pillow or NumPy reads it. A file that no installed package can read is listed with the reason.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _REASONS = {
     **dict.fromkeys((".bpg", ".dcm", ".dicom", ".exr", ".flif", ".jxr", ".kra", ".pct", ".pict", ".psb"), _OTHER),
     **dict.fromkeys((".wdp", ".xcf"), _OTHER),
 }
-_RAW_IF_TIFF = (".bay", ".cap", ".ptx")  # files of other kinds share these extensions
+_RAW_IF_TIFF = (".bay", ".cap", ".ptx")  # files of other formats also have these extensions
 _PLUGINS = ("pillow_heif", "pillow_jxl", "pillow_avif")
 # extensions of copies and unfinished downloads, and of thumbnails that cameras and players store next to videos
 _NO_ORIGINALS = frozenset(
@@ -84,7 +84,7 @@ _NO_FOLDERS = frozenset(
 _DERIVED, _LIBRARIES = ("derivatives", "thumbnails"), (".photoslibrary", ".photolibrary")
 _PACKED = ("images.npy", "rows.jsonl")  # files in a folder of packed images
 _BY_CONTENT = ("ICO", "PCX", "PPM", "SGI")  # Pillow formats without an entry in `_SIGNATURES`, recognized by content
-_TYPES = mimetypes.MimeTypes(filenames=())  # ignores the tables of the operating system, which differ
+_TYPES = mimetypes.MimeTypes(filenames=())  # ignores the operating system's tables
 _HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 _JXL_BOX = b"\0\0\0\x0cJXL \r\n\x87\n"
 _SIGNATURES = (
@@ -110,8 +110,8 @@ class Found:
     Args:
         folder: path of the folder.
         images: readable image files, sorted.
-        unread: files that look like images but cannot be read, sorted. Each maps to the reason why no installed package
-            reads it.
+        unread: reason why no installed package reads a file, for each file that looks like an image but cannot be read.
+            Sorted by path.
     """
 
     folder: Path
@@ -143,7 +143,7 @@ class Found:
         return self.images
 
     def _summary(self) -> str:
-        """Returns a text with the number of unreadable files, and an example with the reason for each extension."""
+        """Returns a message with the number of unreadable files and, for each extension, an example and the reason."""
         by_ending: dict[str, list[Path]] = {}
         for path in self.unread:
             by_ending.setdefault(path.suffix.lower(), []).append(path)
@@ -156,7 +156,7 @@ class Found:
 
 
 def leave_out(what: str, on_error: OnError) -> None:
-    """Raises `RefusedInput` if `on_error` is `raise`. Otherwise logs a warning that the files in `what` are skipped."""
+    """Raises `RefusedInput` if `on_error` is `raise`. Otherwise warns that files are skipped."""
     if on_error == "raise":
         raise RefusedInput(f"{what}; data.on_error=skip leaves them out.")
     logger.warning("%s; these are left out", what)
@@ -181,12 +181,12 @@ def readable_endings() -> set[str]:
 
 
 def reason_unread(path: Path) -> str | None:
-    """Returns the reason why a file with an image extension cannot be read; None for all other files."""
+    """Returns the reason why a file with an image extension cannot be read, or None for all other files."""
     ending = path.suffix.lower()
     if ending in ARRAYS or ending in readable_endings():
         return None
     is_image = any(types.get(ending, "").startswith("image/") for types in _TYPES.types_map)
-    saved_only = Image.registered_extensions().get(ending, "PDF") not in NO_IMAGES  # Pillow can only write it
+    saved_only = Image.registered_extensions().get(ending, "PDF") not in NO_IMAGES  # Pillow only writes it
     reason = _REASONS.get(ending, _OTHER if is_image or saved_only else None)
     if reason is not None:
         with suppress(OSError):
@@ -287,7 +287,7 @@ def find_images(folder: Path, nested: bool = False) -> Found:
         reason = None if ending in readable else reason_unread(path)
         if reason is None and ending not in readable:
             head = _unknown_head(path, ending)
-            is_other = any(ending in types for types in _TYPES.types_map)  # extension of another kind, such as .txt
+            is_other = any(ending in types for types in _TYPES.types_map)  # not an image, such as .txt
             is_image = is_jpeg_or_png(head) if is_other else _has_content_of_an_image(head)
             if not is_image and (ending or not head or not _is_opened(path)):
                 continue
@@ -315,8 +315,8 @@ def _files(folder: Path, nested: bool) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise RefusedInput(f"{error.filename} cannot be opened: {error.strerror}.") from error
 
-    # maps each folder that is still to be visited to its real path and the real paths of its parents: a symbolic link
-    # to one of them would make the walk endless
+    # maps each folder to visit to its real path and the real paths of its parents, because a symbolic link to one of
+    # these folders would cause an endless loop
     above = {str(folder): {os.path.realpath(folder)}}
     for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
         known = above.pop(parent)
@@ -331,7 +331,7 @@ def _files(folder: Path, nested: bool) -> Iterator[Path]:
 
 
 def _hint_at_subfolders(folder: Path, nested: bool) -> str:
-    """Returns a sentence about images in subfolders that are not read, or an empty string."""
+    """Returns a sentence about images that are not read because they are in subfolders, or an empty string."""
     if nested:
         return ""
     readable = readable_endings()

@@ -1,7 +1,7 @@
 """Converts decoded files, with any number of channels and any bit depth, to images of a single size.
 
-In identifiers, `picture` means a decoded file of any size, and `image` means an array of fixed size and number of
-channels.
+In identifiers, `picture` means a decoded file of any size, and `image` means an array with a fixed size and a fixed
+number of channels.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Frame:
         crop: `center` crops the largest central region that has the aspect ratio of the images. A number crops a
             central square of that side length in pixels, and [height, width] crops a central rectangle. `none` does
             not crop. If the cropped region has another aspect ratio than the images, resizing distorts it.
-        background: red, green and blue, 0 to 255, of the background behind transparent files. Used for 1 and 3
+        background: color behind transparent pixels (red, green, blue), each from 0 to 255. Used only for 1 and 3
             channels.
         dtype: `uint8`, or `float32` for images in [-1, 1], which keep the depth of 16-bit and floating-point files.
         value_range: stored values that become black and white. None uses 0 and 255 for 8-bit files, and 0 and 65535
@@ -64,7 +64,7 @@ class Frame:
 
     @property
     def decoding(self) -> Decoding:
-        """Settings that decode files for this conversion."""
+        """Settings with which files are decoded for this conversion."""
         has_range = self.value_range is not None
         return Decoding(self.takes_values, self.max_pixels, self.keys, (self.channels,), has_range)
 
@@ -103,8 +103,8 @@ class Frame:
             return self._fit_values(np.asarray(picture), name, notes)
         box = self._box(*picture.size, name, notes)
         if box != (0, 0, *picture.size):
-            # only crops: resizing in the same call would blend in pixels outside of the box, and `Image.crop` has a
-            # limit on the number of pixels
+            # this call only crops, because resizing in the same call would blend in pixels outside of the box;
+            # `Image.crop` is not used, because it limits the number of pixels
             picture = picture.resize((box[2] - box[0], box[3] - box[1]), Image.Resampling.NEAREST, box)
         if self.image_size is not None and picture.size != sides(self.image_size)[::-1]:  # Pillow's (width, height)
             picture = picture.resize(sides(self.image_size)[::-1], Image.Resampling.BILINEAR)
@@ -215,7 +215,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class PairFrame:
-    """Converts the two pictures of a pair, with the same size and depth, to one image with the channels of both."""
+    """Converts the two pictures of a pair to the same size and depth, and concatenates their channels."""
 
     first: Frame
     second: Frame
@@ -267,12 +267,12 @@ def read_image(path: Path, frame: Frame) -> Shaped[Tensor, "1 c h w"]:
 
 
 def images_at(path: str | Path) -> list[Path]:
-    """Returns the path itself if it is a file, or the image files in it if it is a folder; see `images_in`."""
+    """Returns the image files in a folder; see `images_in`. If `path` is a file, returns only this file."""
     return [Path(path)] if os.path.isfile(path) else images_in(Path(path))
 
 
 def read_at(path: Path, frame: Frame, whole: bool = False) -> Float[Tensor, "1 c h w"]:
-    """Reads a file as an image in [0, 1]. If `whole` is true, the image keeps the size of the file."""
+    """Reads a file as an image in [0, 1]. If `whole` is true, the image is not resized."""
     return to_unit_range(read_image(path, replace(frame, image_size=None) if whole else frame))
 
 

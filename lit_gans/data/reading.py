@@ -1,4 +1,4 @@
-"""Functions that read a part of a data source, so that each rank reads only its share where the source allows it."""
+"""Functions that read a part of a data source. If the source supports it, each rank reads only its share."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from lit_gans.data.decoding import is_planar, read_picture, size_of, values_of
 from lit_gans.data.images import Frame
 
 LOOKED_AT = 200  # maximum number of images to open
-_GRAY = 4  # maximum difference between the channels of a gray image, of 255 levels; JPEG compression causes it
+_GRAY = 4  # maximum difference between the channels of a gray image, out of 255; JPEG compression causes differences
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class Survey:
         num: number of files.
         num_classes: number of classes; 0 if there are no classes.
         height, width: median height and width of the sampled images, in pixels.
-        same_shape: whether the aspect ratios of nine out of ten images differ from the median by less than a tenth.
+        same_shape: whether the aspect ratios of 90 % of the images differ by less than 10 % from the aspect ratio of
+            the median size.
         channels: 1 if all images are gray, otherwise 3. For arrays, the largest number of channels.
         unreadable: number of sampled files that could not be read.
         reason: path of the first unreadable file, and the reason why it could not be read.

@@ -16,7 +16,7 @@ from lit_gans.latents.interpolation import slerp
 from lit_gans.latents.truncation import truncated
 from lit_gans.training.module import AdversarialModule
 
-_MIN_WIDTH = 384  # width in pixels to which smaller images are enlarged, without smoothing
+_MIN_WIDTH = 384  # smaller images are enlarged by a whole factor to at most this width in pixels, without smoothing
 _MAX_AMOUNT = 6.0  # maximum distance along a direction, in standard deviations of a latent
 _NO_TRUNCATION = 3.0  # maximum of the truncation slider, which switches truncation off
 
@@ -55,7 +55,7 @@ class Explorer:
     def walk(
         self, first: int, second: int, steps: int = 9, label: int | None = None, truncation: float | None = None
     ) -> list[UInt8[np.ndarray, "h w c"]]:
-        """Returns the images of a walk from the latent of one seed to the latent of another seed, including both."""
+        """Returns the images of a walk from the latent of one seed to the latent of another seed, with both ends."""
         start, end = (self._latent(seed, truncation) for seed in (first, second))
         return self._generate(slerp(start, end, steps)[0], label)
 

@@ -1,1 +1,1 @@
-"""Exports networks for use outside of this package: all networks as safetensors, and generators as ONNX files."""
+"""Exports networks for use outside of this package: as safetensors, as ONNX files, and as folders for diffusers."""

@@ -1,4 +1,4 @@
-"""Exports autoencoders to the folder of `diffusers.AutoencoderKL`."""
+"""Exports autoencoders as folders that `diffusers.AutoencoderKL` loads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lit_gans.training.sampling import Weights
 def save_diffusers(
     module: AdversarialModule, folder: str | Path, weights: Weights | None = None, dtype: Dtype = "float32"
 ) -> Path:
-    """Writes an autoencoder to a folder that `diffusers.AutoencoderKL.from_pretrained` loads, and returns its path.
+    """Writes an autoencoder to a folder that `diffusers.AutoencoderKL.from_pretrained` loads, and returns the path.
 
     Args:
         module: an `AutoencoderKL` with `quantizer="kl"`, `asymmetric_padding=True` and the same `groups` everywhere.

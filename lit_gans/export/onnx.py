@@ -21,7 +21,7 @@ _ROWS = 2  # batch size of the example inputs; the exported generator supports a
 class GeneratorGraph(nn.Module):
     """Wraps a generator for export, with tensors as inputs and images in [0, 1] as output.
 
-    The images are the same as those of `AdversarialModule.sample`.
+    The images are the same as the images of `AdversarialModule.sample`.
 
     Args:
         module: module of a trained model.
@@ -44,8 +44,8 @@ class GeneratorGraph(nn.Module):
 def example_inputs(module: AdversarialModule, num: int = _ROWS, seed: int = 0) -> dict[str, Tensor]:
     """Returns random inputs of the exported generator by name.
 
-    The inputs are latents, and labels if the model has classes. For pix2pix, they are the input images and the random
-    numbers of its dropout layers.
+    The inputs are latents, and labels if the model has classes. For pix2pix, the inputs are the images to translate and
+    the random numbers of the dropout layers.
     """
     dummy = module.dummy_batch(num)
     generator = torch.Generator().manual_seed(seed)
@@ -57,7 +57,7 @@ def example_inputs(module: AdversarialModule, num: int = _ROWS, seed: int = 0) -
 
 
 def export_onnx(module: AdversarialModule, path: str | Path, weights: Weights | None = None) -> Path:
-    """Exports the generator as an ONNX file. Its inputs can have any batch size, and its output is named `images`.
+    """Exports the generator as an ONNX file. The inputs can have any batch size, and the output is named `images`.
 
     Args:
         module: module of a trained model.

@@ -51,7 +51,7 @@ def save_networks(
 
     Raises:
         RefusedInput: averaged weights are requested but do not exist; a weight is too large for float16; or
-            `optimizers` is set together with `weights` or another `dtype` than float32.
+            `optimizers` is set together with `weights` or with a `dtype` other than float32.
     """
     if optimizers and (weights is not None or dtype != "float32"):
         raise RefusedInput("optimizers=true requires all networks in float32: leave out weights= and dtype=.")
@@ -62,7 +62,7 @@ def save_networks(
     copies = {name: value.clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / TRAINING).unlink(missing_ok=True)  # an existing file would belong to other networks
+    (folder / TRAINING).unlink(missing_ok=True)  # an existing file would belong to different networks
     with replacing(folder / WEIGHTS) as part:
         save_file(copies, part, metadata={"format": "pt"})
     card = _card(config, dict.fromkeys(name.partition(".")[0] for name in tensors), optimizers)
@@ -101,7 +101,7 @@ def to_float16(name: str, value: torch.Tensor) -> torch.Tensor:
 
 
 def _card(config: dict[str, Any], networks: Iterable[str], optimizers: bool) -> str:
-    """Returns the model card, which describes the contents of the folder and their use. The Hub reads its header."""
+    """Returns the model card, which describes the folder's contents and their use. The Hub reads the card's header."""
     gan_class = class_of(config["class_path"], CONFIG)
     name = next((name for name, known in gans().items() if known is gan_class), gan_class.__name__.lower())
     translates = issubclass(gan_class, Translator)

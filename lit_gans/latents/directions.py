@@ -1,4 +1,4 @@
-"""Directions in latent space that change an image. They are computed without labels."""
+"""Computes directions in latent space that change an image. Needs no labels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def directions(
         Unit vectors, sorted by their eigenvalues in descending order, and the eigenvalues.
 
     Raises:
-        RefusedInput: the generator does not begin with such a layer, or `num` is out of range.
+        RefusedInput: the generator does not begin with one of these layers, or `num` is out of range.
     """
     if not 1 <= num <= module.latent_dim:
         raise RefusedInput(f"num={num} must be at least 1 and at most latent_dim={module.latent_dim}.")

@@ -19,8 +19,8 @@ _SMALLEST = 4  # minimum height and width of the coarsest scale, in pixels
 def pyramid_distance(images: Float[Tensor, "n c h w"], targets: Float[Tensor, "n c h w"]) -> Float[Tensor, " n"]:
     """Computes the mean absolute difference between images at several scales. Each scale halves the previous size.
 
-    The distance does not need a network, so that it supports images of any kind. The fine scales compare edges. The
-    coarse scales compare colors and shapes, so that these can be matched even if edges do not yet overlap.
+    The distance needs no network, and therefore supports images of any kind. The fine scales compare edges. The coarse
+    scales compare colors and shapes, so that colors and shapes can be matched even if edges do not yet overlap.
 
     Returns:
         The absolute difference, averaged over pixels and channels, and summed over the scales down to 4 pixels.
@@ -47,17 +47,17 @@ def project(
 ) -> tuple[Float[Tensor, "n z"], Float[Tensor, " n"]]:
     """Finds latents whose generated images resemble target images, by gradient descent (Zhu et al. 2016, section 3.1).
 
-    The loss of an image is its `pyramid_distance` plus `prior` times half the mean square of its latent. The second
-    term is the negative log-density of latents. For each target, several random latents are compared, and the best of
-    them is optimized with Adam. Noise is added to the latents, and is reduced to zero during the first three quarters
-    of the steps (Karras et al. 2020, appendix D).
+    The loss of an image is its `pyramid_distance` plus `prior` times half the mean square of its latent. Up to a
+    constant factor and offset, the second term is the negative log-density of latents. For each target, several random
+    latents are compared, and the best latent is optimized with Adam. Noise is added to the latents, and is reduced to
+    zero during the first three quarters of the steps (Karras et al. 2020, appendix D).
 
     Args:
         module: GAN that maps latents to images.
         targets: target images in [0, 1], with the image size of the module.
         labels: class of each image, for a generator with classes.
         steps: number of Adam steps.
-        starts: number of random latents per target. The optimization starts with the best of them.
+        starts: number of random latents per target. The optimization starts with the best latent.
         lr: initial learning rate of Adam, which follows a cosine schedule.
         prior: weight of the log-density of latents. A larger weight yields more typical images.
         weights: see `AdversarialModule.sample`.

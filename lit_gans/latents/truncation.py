@@ -1,4 +1,4 @@
-"""Truncation of latents, which trades diversity of the images for quality."""
+"""Truncates latents, which trades the diversity of images for quality."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from lit_gans.common.errors import RefusedInput
 def truncated(latents: Float[Tensor, "n z"], bound: float | None) -> Float[Tensor, "n z"]:
     """Maps latents from a standard normal distribution to a normal distribution that is truncated to [-bound, bound].
 
-    It implements the truncation trick (Brock et al. 2019, section 3.1), which resamples all numbers beyond the bound.
-    Here, each number is instead mapped to the number at the same quantile of the truncated distribution. A smaller
-    bound therefore changes an image gradually instead of replacing it. Truncation towards an average latent (Karras et
-    al. 2019, section 2.1) is not applicable: no generator of this package has a mapping network, and the mean of the
-    latents is 0.
+    The truncation trick (Brock et al. 2019, section 3.1) resamples all numbers beyond the bound. This function instead
+    maps each number to the number at the same quantile of the truncated distribution. A smaller bound therefore changes
+    an image gradually instead of replacing it. Truncation towards an average latent (Karras et al. 2019, section 2.1)
+    is not applicable: no generator of this package has a mapping network, and the mean of the latents is 0.
 
     Args:
         latents: latents from a standard normal distribution.

@@ -70,7 +70,7 @@ def load(path: Path, scores: Mapping[str, FeatureScore]) -> float | None:
 
 
 def save(path: Path, scores: Mapping[str, FeatureScore], halves: float) -> None:
-    """Saves the states of the real images of all ranks. See `load` for the arguments."""
+    """Gathers the states of the real images from all ranks, and saves them on rank 0. See `load` for the arguments."""
     tensors = {"halves": torch.tensor(halves, dtype=torch.float64)}
     for owner, score in scores.items():
         with score.sync_context():

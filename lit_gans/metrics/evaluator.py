@@ -39,12 +39,12 @@ class Evaluator:
         values = evaluator.measure(generated_images)
 
     Args:
-        extractor: extractor of features and logits. Its name is the suffix of the metric keys.
+        extractor: extractor of features and logits. The extractor's name is the suffix of the metric keys.
         scores: scores by name; a score that is None is disabled. The evaluator uses copies of the scores, and sets
             their extractor, seed and device. By default, FID, Inception Score and, if there are classes, the class
             scores are measured.
         num_samples: total number of generated images on all ranks.
-        batch_size: number of images that are extracted at once.
+        batch_size: number of images whose features are extracted at once.
         seed: seed of random splits and subsets.
         device: device of the extractor.
         num_classes: number of classes of the generator; 0 disables the scores that need classes.
@@ -54,8 +54,8 @@ class Evaluator:
         left_out: reason why a score is not measured, by the score's name.
         num_real, shape, data_sha256: number, shape (c, h, w) and digest of the real images.
         labels_sha256: digest of the classes of the real images if a score depends on them, otherwise None.
-        real_halves: FID between the real images with even indices and the real images with odd indices, which is a
-            lower bound in practice. NaN if no score fits Gaussians.
+        real_halves: FID between the real images with even indices and the real images with odd indices. In practice,
+            this value is a lower bound of the FID. NaN if no score fits Gaussians.
         probe: summary of the features of a noise image, if the extractor does not declare the widths of its outputs.
 
     Raises:
@@ -87,12 +87,12 @@ class Evaluator:
         self._network, self._widths, self._warned = Network(extractor), Widths(), False
         self._labels: Tensor | None = None
         self._collection = MetricCollection([])
-        self._owners: dict[str, FeatureScore] = {}  # one score of each group of scores that share their states
+        self._owners: dict[str, FeatureScore] = {}  # one score of each group of scores with shared states
         self._num_fake = SumMetric(dist_sync_fn=gather)
 
     @property
     def directions(self) -> dict[str, str | None]:
-        """`min` or `max` for each key, depending on whether smaller or larger values are better; None for neither."""
+        """For each key, `min` if smaller values are better, `max` if larger values are better, otherwise None."""
         scores = self.scores.values()
         return {key: score.directions[name] for score in scores for name, key in score.keys(self.extractor).items()}
 
@@ -106,8 +106,8 @@ class Evaluator:
 
         Rank 0 reads all images to compute their digest, unless the data provide it
         (`lit_gans.data.contracts.Fingerprinted`). Every rank must call this method. For each score that is not
-        supported, the reason is stored in `left_out`. If there are no classes, class scores are left out without a
-        reason.
+        supported, the reason is stored in `left_out`. If there are no classes, users do not expect class scores, and no
+        reason is stored for them.
 
         Args:
             real: see `extract`.
@@ -138,7 +138,7 @@ class Evaluator:
         self._attach()
 
     def _attach(self) -> None:
-        """Sets the extractor of all scores. Scores with equal states form groups that share their states."""
+        """Sets the extractor of all scores. Scores with the same `states_key` share their states."""
         groups: dict[str, list[str]] = {}
         for name, score in self.scores.items():
             score.reset_real_features, score.seed = False, self.seed
@@ -153,10 +153,10 @@ class Evaluator:
 
         Args:
             real: uint8 images (n, c, h, w), or data with `real_batches`, such as a datamodule or a folder of images.
-                Must be the same on every rank.
+                The images must be the same on every rank.
             store: whether to load the statistics if an earlier run has stored them, and to store them otherwise.
             labels: class of each image (n,), for scores that need classes. By default, the labels of the data are used,
-                if it has any.
+                if there are any.
 
         Raises:
             RefusedInput: no score can be measured, for example because there are too few images.
@@ -175,7 +175,8 @@ class Evaluator:
         A rank reads only its share of a tensor or of data of this package. For other data, see `images_between`.
 
         Args:
-            real: see `add_real`; or an iterator over all batches, which is not consumed if the statistics are stored.
+            real: see `add_real`; or an iterator over all batches, which is not consumed if stored statistics are
+                loaded.
             store: see `add_real`.
             follow: function that wraps the batches of this rank, to show progress or to stop early.
         """
@@ -194,12 +195,13 @@ class Evaluator:
     def _extract_real(
         self, real: Tensor | RealImages | Iterator[Tensor], follow: Callable[[Iterable[Tensor]], Iterable[Tensor]]
     ) -> float:
-        """Adds this rank's share of the real images to the scores, and returns the FID between two halves of them.
+        """Adds this rank's share of the real images to the scores. Returns the FID between two halves of all images.
 
-        Returns NaN if no score fits Gaussians, or if a half has fewer than two images, so that it has no covariance.
+        Returns NaN if no score fits Gaussians, or if a half has fewer than two images and therefore no covariance.
         """
         rank, world_size = rank_and_world_size()
-        # Shares consist of full batches, so that values do not depend on the world size. The last ranks can have none.
+        # Shares consist of full batches, so that values do not depend on the world size. The shares of the last ranks
+        # can be empty.
         start, stop = (
             min(-(-self.num_real * index // (world_size * self.batch_size)) * self.batch_size, self.num_real)
             for index in (rank, rank + 1)
@@ -250,7 +252,8 @@ class Evaluator:
         """Computes the scores of generated images, and returns their values by key.
 
         Args:
-            fake: uint8 images (n, c, h, w) of this rank, or batches of them. They are a contiguous share of all images.
+            fake: uint8 images (n, c, h, w) of this rank, or batches of such images. Each rank adds a contiguous share
+                of all images.
             labels: class (n,) for which each image of this rank was generated, for scores that need classes.
 
         Raises:

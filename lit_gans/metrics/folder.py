@@ -27,8 +27,7 @@ SHEETS = ("grid.png", "interpolation.png", "directions.png", "projected.png")
 class PictureFolder:
     """Reads the image files of a folder lazily and sorted by name, as images with three channels.
 
-    Files whose names are in `SHEETS` are skipped, such as the `grid.png` that `lit-gans sample` writes next to the
-    images.
+    Files in `SHEETS` are skipped, such as `grid.png`, which `lit-gans sample` writes next to the images.
 
     Args:
         folder: path of the folder. Subfolders are not read.

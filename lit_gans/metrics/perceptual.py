@@ -34,9 +34,9 @@ _FILES = {
 class EfficientNetDistance(nn.Module):
     """Distance between the features of EfficientNet-Lite0 at five resolutions. Images are not resized.
 
-    It follows equation 1 of Zhang et al. (2018), with equal weights for all channels. The features at each position are
-    normalized to unit length, and their squared distance is averaged over all positions. The result is averaged over
-    the resolutions, and is in [0, 4].
+    The distance follows equation 1 of Zhang et al. (2018), with equal weights for all channels. The features at each
+    position are normalized to unit length, and their squared distance is averaged over all positions. The result is the
+    mean over the resolutions, in [0, 4].
 
     Args:
         weights: see `EfficientnetLite0`; null uses the weights of the package.
@@ -93,7 +93,7 @@ class LPIPS(nn.Module):
 
 
 class PerceptualNetwork(nn.Module):
-    """Wraps a perceptual distance. It is computed in float32 or higher, in evaluation mode, and is never trained."""
+    """Wraps a perceptual distance, which is computed in float32 or higher, in evaluation mode, and is never trained."""
 
     def __init__(self, distance: nn.Module) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ def _unit(features: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
 def _digest_if_known(path: Path, backbone: Backbone) -> str | None:
     """Returns the file's sha256 if it is torchvision's original file, otherwise None.
 
-    The format of the original files has no checksums, so that `read_weights` requires a known sha256 for them.
+    The format of the original files has no checksums. `read_weights` therefore requires their sha256.
     """
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -28,7 +28,7 @@ _COMPARED = (
     "scores",
 )
 _PROBE_TOLERANCE = 0.01  # maximum difference of a probe between devices, relative to its root mean square
-# fields that do not affect comparability, but whose differences `differences` reports
+# fields whose differences are reported, but do not make measurements incomparable
 _REPORTED = ("data", "batch_norm", "weights", "truncation", "seed", "versions")
 RUNNING_STATISTICS = "running statistics (evaluation mode)"
 
@@ -53,19 +53,15 @@ def stamp(
         trained_against: names of the extractors whose networks are part of the generator's loss.
 
     Returns:
-        data, data_sha256: description of the real images, and digest of all real images in order.
-        labels_sha256: digest of the classes of the real images if a score depends on them, otherwise None.
-        num_real, num_fake: number of real and generated images.
-        image_size: height and width of the images before the extractor.
-        resize: description of how image files are resized, and how the extractor resizes images.
-        quantization: description of how floats are converted to bytes.
-        extractor, extractor_sha256: name and digest of the extractor, see `Extractor.sha256`.
+        data, data_sha256: description of the real images, and digest of all real images in order. labels_sha256: digest
+        of the classes of the real images if a score depends on them, otherwise None. num_real, num_fake: number of real
+        and generated images. image_size: height and width of the images before the extractor. resize: description of
+        how image files are resized, and how the extractor resizes images. quantization: description of how floats are
+        converted to bytes. extractor, extractor_sha256: name and digest of the extractor, see `Extractor.sha256`.
         extractor_probe: for an extractor that wraps a module, mean and root mean square of a noise image's features.
-        batch_norm: mode of the generator's batch norm.
-        scores: settings of each score. If its class is not in this package, also the digest of the class' code.
-        weights, truncation, trained_against: see the arguments.
-        seed: seed of latents, splits and subsets.
-        versions: versions of the numerical libraries.
+        batch_norm: mode of the generator's batch norm. scores: settings of each score. If `lit_gans` does not define
+        the score's class, also the digest of the class's code. weights, truncation, trained_against: see the arguments.
+        seed: seed of latents, splits and subsets. versions: versions of the numerical libraries.
     """
     extractor = evaluator.extractor
     return {
@@ -122,7 +118,7 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> tuple[list[str], 
 def _is_same_probe(name: str, one: Any, other: Any) -> bool:
     """Returns whether two values are probes of the same extractor, possibly on different devices.
 
-    Protocols of older versions have no probe. It then counts as equal.
+    A missing probe counts as equal, because protocols of older versions have no probe.
     """
     if name != "extractor_probe":
         return False

@@ -62,9 +62,9 @@ class AutoencoderKL(Translator):
     The reconstruction loss is the L1 distance plus a perceptual distance. The adversarial loss uses a patch
     discriminator. The defaults follow Rombach et al. (2022). Images are downsampled three times by a factor of 2. The
     latent map has 4 channels, with a small penalty towards the standard normal distribution. The adversarial losses are
-    hinge losses with half the adaptive weight, and the discriminator starts late. The paper has `generator_width=128`,
-    and the default is a quarter of it. The published code uses batch norm in the discriminator, whose statistics would
-    differ between ranks. So the default is instance norm.
+    hinge losses with half the adaptive weight, and the discriminator starts late. The default `generator_width` is a
+    quarter of the paper's width of 128. The published code uses batch norm in the discriminator. The statistics of
+    batch norm would differ between ranks, so the default is instance norm.
 
     The weight of the adversarial loss is adapted to the gradients with respect to the weights of the decoder's last
     layer (Esser et al. 2021, equation 7). Delta is 1e-6 as in the paper (1e-4 in the authors' code). The weight is at
@@ -72,8 +72,9 @@ class AutoencoderKL(Translator):
     diffusion sums over all values of an image. So the limit for `kl` is 1e4 / (channels * height * width).
 
     The gradients are averaged over ranks before their norms are computed, so that several ranks give the same weight as
-    a single process. They are computed from the layer's input and the gradient of its output. This does not use the
-    layer's weights, so every strategy supports it. With `accumulate_gradients`, each microbatch has its own weight.
+    a single process. They are computed from the layer's input and the gradient of its output. The computation does not
+    use the layer's weights, so every strategy supports it. With `accumulate_gradients`, each microbatch has its own
+    adaptive weight.
 
     The data can be any images. If the data are pairs, the targets are reconstructed.
 
@@ -96,18 +97,19 @@ class AutoencoderKL(Translator):
             instead of on all sides.
         quant_conv: whether a 1x1 convolution follows the encoder.
         post_quant_conv: whether a 1x1 convolution precedes the decoder.
-        scaling_factor: factor by which a diffusion model multiplies latents. It is only stored, for exports.
-        shift_factor: number that a diffusion model subtracts from latents before it multiplies them. It is only stored.
+        scaling_factor: factor by which a diffusion model multiplies latents. The factor is only stored, for exports.
+        shift_factor: number that a diffusion model subtracts from latents before it multiplies them. The number is only
+            stored.
         train: `all`, or `decoder` to freeze the encoder and the vectors, so that the latents of images do not change.
-        num_codes: number of learned vectors (`vq`). With every quantizer except `kl`, `codebook/perplexity` logs how
-            many vectors a batch uses.
+        num_codes: number of learned vectors (`vq`). With every quantizer except `kl`, `codebook/perplexity` logs the
+            effective number of vectors in a batch.
         levels: number of levels of each latent channel (`fsq`), one number for each channel.
         commitment_weight: weight of the encoder's term in the quantizer's loss (`vq`, `lfq`).
         entropy_weight: weight of the entropies that make the encoder decide for one vector at each position, but use
             all vectors (`lfq`, Yu et al. 2023, equation 5).
         legacy: whether `commitment_weight` applies to the term of the vectors instead (`vq`). The published VQGAN
             weights were trained in this way, with `legacy=True` in the authors' code.
-        kl_weight: weight of the KL divergence of an image relative to its reconstruction loss, if both are sums over
+        kl_weight: weight of the KL divergence of an image relative to its reconstruction loss, where both are sums over
             all values (`kl`). It can be a schedule.
         perceptual: network of the perceptual loss: `efficientnet_lite0`; `lpips_vgg`, `lpips_alex` or `lpips_squeeze`,
             which load their weights from `perceptual_file`; or `none`.
@@ -116,8 +118,8 @@ class AutoencoderKL(Translator):
         adversarial_weight: weight of the adversarial loss, which is multiplied by the adaptive weight. It can be a
             schedule. With 0, the discriminator is not trained.
         adaptive_weight: whether to adapt the weight of the adversarial loss to the gradients (equation 7).
-        discriminator_start: first iteration in which the discriminator is trained and its loss is used. null starts it
-            after a quarter of the training.
+        discriminator_start: first iteration in which the discriminator is trained and its loss is used. null starts the
+            discriminator after a quarter of the training run.
         jitter, generator_width, discriminator_width, patch_depth: see `Translator`.
         norm: type of normalization in the discriminator, for example `instance`.
         generator_optimizer, discriminator_optimizer: see `AdversarialModule`.
@@ -195,7 +197,7 @@ class AutoencoderKL(Translator):
         if perceptual != "efficientnet_lite0" or is_zero(perceptual_weight):
             self.trains_against = ()
         self.input_channels = self.channels
-        self._perceptual: tuple[nn.Module, ...] = ()  # a tuple hides it from the optimizer and checkpoints
+        self._perceptual: tuple[nn.Module, ...] = ()  # a tuple hides the network from optimizers and checkpoints
         shape = self.channels, self.image_size
         bottlenecks: dict[str, Callable[[], nn.Module]] = {
             "kl": DiagonalGaussian,
@@ -234,7 +236,8 @@ class AutoencoderKL(Translator):
                 does not contain `scaling_factor` and `shift_factor`, so they should be passed.
 
         Raises:
-            RefusedInput: if the path is not such an autoencoder, a file is damaged, or an argument contradicts it.
+            RefusedInput: if the path contains no supported autoencoder, a file is damaged, or an argument contradicts
+                the published settings.
         """
         published = read_published(path)
         settings = _settings(published.config)
@@ -252,7 +255,7 @@ class AutoencoderKL(Translator):
         """Loads published weights into the generator, see `from_diffusers`.
 
         Raises:
-            RefusedInput: also if this module lacks a setting of the published autoencoder.
+            RefusedInput: see `from_diffusers`; also if a setting of this module differs from the published autoencoder.
         """
         _load_weights(self, read_published(path), path, (*_SHAPES, *_SCALES))
 
@@ -288,7 +291,7 @@ class AutoencoderKL(Translator):
     # ---- the batch: `input` and `image` are the same image
 
     def refuse_batch(self, batch: Batch) -> None:
-        """Raises `RefusedInput` if the images have other channels or are smaller than the model expects."""
+        """Raises `RefusedInput` if the number of channels is wrong, or if images are smaller than `image_size`."""
         refuse_layout(batch["image"], self.image_shape, any_size=True)
         shape, expected = tuple(batch["image"].shape[1:]), self.image_shape
         if shape[0] != expected[0] or shape[1] < expected[1] or shape[2] < expected[2]:
@@ -391,7 +394,8 @@ class AutoencoderKL(Translator):
             weights: see `AdversarialModule.sample`.
 
         Raises:
-            RefusedInput: if the images differ in channels, or if height or width is not such a multiple.
+            RefusedInput: if the number of channels differs from the model's, or if height or width is not such a
+                multiple.
         """
         refuse_layout(pictures, self.image_shape, "pictures", any_size=True)
         multiple, size = self.generator.multiple, as_size(tuple(pictures.shape[-2:]))
@@ -412,7 +416,7 @@ class AutoencoderKL(Translator):
         """Decodes latents to images in [0, 1], see `encode`.
 
         Raises:
-            RefusedInput: if the latents differ in the number of channels.
+            RefusedInput: if the number of channels differs from `latent_channels`.
         """
         refuse_layout(latents, (self.latent_channels, 1, 1), "latents", any_size=True)
         network = cast(Autoencoder, self.sampling_generator(weights))
@@ -440,7 +444,7 @@ class AutoencoderKL(Translator):
     def held_out_share(self, data: Any, num: int, rank: int = 0, world_size: int = 1) -> Tensor:
         """Selects at most `num` images of `held_out` at even intervals, and returns the share of one rank.
 
-        It does not read the images of other ranks. The share can be empty.
+        The images of other ranks are not read. The share can be empty.
         """
         images = None
         if isinstance(data, UnpairedSource | PairedSource):
@@ -475,7 +479,7 @@ def _images_of(data: Any, num: int, rows: Int64[Tensor, " n"] | None = None) -> 
     return images_in_rows(data, selected) if len(selected) else torch.empty(0, data.channels, *sides(data.image_size))
 
 
-# arguments that belong to the weights of a published autoencoder
+# arguments that the weights of a published autoencoder determine
 _SHAPES = (
     "channels",
     "generator_width",

@@ -44,8 +44,8 @@ class CycleGAN(Translator):
     discriminators train on images that were generated before this step.
 
     The two generators are `generator.a_to_b` and `generator.b_to_a`. One optimizer steps both. `discriminator_a`
-    classifies images of A, `discriminator_b` images of B. The data need no pairs: use `data=unpaired` or `emoji_fonts`.
-    With paired data, the pairing is ignored.
+    classifies images of A, and `discriminator_b` classifies images of B. The data need no pairs: use `data=unpaired` or
+    `emoji_fonts`. With paired data, the pairing is ignored.
 
     The pool contains generated images from all ranks and is identical on all ranks. So two ranks train on the same
     images as a single process.
@@ -149,7 +149,7 @@ class CycleGAN(Translator):
     def on_train_start(self) -> None:
         super().on_train_start()
         if self.trainer.global_step == 0:
-            self._pools = self._new_pools()  # discards the pools of a previous training
+            self._pools = self._new_pools()  # discards the pools of a previous run
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)

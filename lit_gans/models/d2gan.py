@@ -17,9 +17,9 @@ from lit_gans.training.losses import Scored, log_softplus
 class D2GAN(ImageGAN):
     """GAN with two discriminators, one that scores real images high and one that scores generated images high.
 
-    They are D1 and D2 in equation 1. Both discriminators are positive, D = softplus(score). The optimal discriminators
-    are D1 = alpha p_data / p_G and D2 = beta p_G / p_data (proposition 1). With these discriminators, the generator
-    minimizes the Kullback-Leibler divergences in both directions.
+    The two discriminators are D1 and D2 in equation 1. Their outputs are positive, D = softplus(score). The optimal
+    discriminators are D1 = alpha p_data / p_G and D2 = beta p_G / p_data (proposition 1). With these discriminators,
+    the generator minimizes the Kullback-Leibler divergences in both directions.
 
     Args:
         alpha: weight of the logarithm of the first discriminator, in (0, 1]. The paper uses 1 in its 2D experiments.

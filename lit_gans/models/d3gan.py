@@ -24,7 +24,7 @@ class D3GAN(ImageGAN):
     are averaged over all ranks, and the selection does not synchronize with the device.
 
     The default networks are DCGAN's networks, as for other GANs of this package, so that losses can be compared. The
-    authors' generator uses Mish instead of ReLU and begins with a 2x2 instead of a 4x4 feature map. Their
+    authors' generator uses Mish instead of ReLU and begins with a 2x2 instead of a 4x4 feature map. The authors'
     discriminators end with a 2x2 feature map.
 
     Args:

@@ -21,8 +21,8 @@ class ImageGAN(AdversarialModule):
 
     Args:
         network: architecture of the generator and the discriminators. `dcgan`, `resnet`, `r3gan` and `fastgan` support
-            square and rectangular images of at least 16 pixels. Their shorter side must be 4, 5, 6 or 7 times a power
-            of two, and their longer side a multiple of that power. `mlp` supports any size. `fastgan` uses the
+            square and rectangular images of at least 16 pixels. The shorter side must be 4, 5, 6 or 7 times a power of
+            two, and the longer side must be a multiple of that power. `mlp` supports any size. `fastgan` uses the
             discriminator of `dcgan`.
         generator_width: number of channels of the generator's highest-resolution feature map, or units per layer for
             mlp. null uses the network's default: 128 for dcgan and mlp, 256 for resnet (64 above 32 pixels), 768 for

@@ -28,9 +28,9 @@ class Pix2Pix(Translator):
 
     The defaults follow sections 3 and 6. The L1 weight is 100, and the discriminator's loss is halved. Adam has a
     learning rate of 2e-4 and beta_1 = 0.5. The paper's batch size is 1. The learning rate is constant for half of the
-    training and then decays to zero, as in the authors' later PyTorch code. In the paper, it is constant. Dropout is
-    the only noise, and it stays active during sampling. The data must be pairs: `data=digit_edges`, `emoji_lines` or
-    `paired_folder`.
+    training and then decays to zero, as in the authors' later PyTorch code. In the paper, the learning rate is
+    constant. Dropout is the only noise, and it stays active during sampling. The data must be pairs:
+    `data=digit_edges`, `emoji_lines` or `paired_folder`.
 
     Args:
         l1_weight: weight of the mean absolute difference to the target. It can be a schedule.
@@ -63,7 +63,10 @@ class Pix2Pix(Translator):
         return dropout | {"jitter": noise.uniform("jitter", num, 3)}
 
     def _dropout(self, noise: Noise, num: int, height: int, width: int) -> dict[str, Tensor]:
-        """Returns the random numbers of dropout for inputs of the given size, which `generate` pads."""
+        """Samples the random numbers for dropout.
+
+        Their shapes include the padding that `generate` adds to the inputs.
+        """
         multiple = self.generator.multiple
         shapes = self.generator.dropout_shapes(multiple_of(height, multiple), multiple_of(width, multiple))
         return {f"dropout_{index}": noise.uniform(f"dropout {index}", num, *s) for index, s in enumerate(shapes)}

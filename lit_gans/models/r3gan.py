@@ -27,9 +27,10 @@ _ADAM = OptimizerConfig(
 class R3GAN(ImageGAN):
     """GAN with the relativistic pairing loss, R1 and R2, and residual networks without normalization.
 
-    R1 and R2 reuse the scores of the loss. The defaults are the CIFAR-10 settings of the authors' `train.py`: gamma,
-    learning rate and beta 2 follow a cosine over the first 20 million images. The generator's step compares generated
-    images with the real images of the last discriminator step. The authors' code loads new real images instead.
+    The penalties R1 and R2 reuse the scores that the loss computes. The defaults are the CIFAR-10 settings of the
+    authors' `train.py`: gamma, learning rate and beta 2 follow a cosine over the first 20 million images. The
+    generator's step compares generated images with the real images of the last discriminator step. The authors' code
+    loads new real images instead.
 
     Args:
         blocks: number of residual blocks per resolution (r3gan).

@@ -18,7 +18,7 @@ from lit_gans.training.optim import OptimizerConfig
 from lit_gans.training.penalties import gradient_penalty
 from lit_gans.training.schedules import LinearSchedule, Number, refuse_weights
 
-_LARGE, _NARROW = 48, 128  # size in pixels below which all feature maps have this width, half of SNGAN's
+_LARGE, _NARROW = 48, 128  # below 48 pixels, all feature maps have 128 channels, half as many as SNGAN's
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -39,8 +39,8 @@ class WGANGP(ImageGAN):
 
     Args:
         gradient_penalty: weight of the penalty, lambda. It can be a schedule.
-        dequantize: whether to add uniform noise to real images, with an amplitude of one of their 256 levels. Points
-            are not changed.
+        dequantize: whether to add uniform noise to real images, with an amplitude of one of the 256 pixel levels.
+            Points are not changed.
         sum_features: whether the critic sums its last feature map over all positions instead of averaging it. This
             increases its scores and gradients (resnet).
         generator_width: see `ImageGAN`. null uses 128 for images below 48 pixels (resnet).

@@ -25,7 +25,7 @@ _DISABLED = (None, False, 0, "plain", "none")  # values of an option that networ
 
 
 def refuse_options(network: NetworkName, image_size: Size, **options: Any) -> None:
-    """Raises `RefusedInput` if the networks do not support the size, or neither of them has an option that is set."""
+    """Raises `RefusedInput` for an unsupported size, or if an option is set that neither network has."""
     if network != "mlp":
         coarsest_map(image_size, network)
     known = {name for cls in _PAIRS[network] for name in inspect.signature(cls).parameters}
@@ -33,7 +33,7 @@ def refuse_options(network: NetworkName, image_size: Size, **options: Any) -> No
 
 
 def build_generator(network: NetworkName, **options: Any) -> nn.Module:
-    """Returns a new generator given by its name. Options that are None use the defaults of the network.
+    """Returns a new generator of the named network. Options that are None use the network's defaults.
 
     Raises:
         RefusedInput: if the network does not have an option.
@@ -42,7 +42,7 @@ def build_generator(network: NetworkName, **options: Any) -> nn.Module:
 
 
 def build_discriminator(network: NetworkName, **options: Any) -> nn.Module:
-    """Returns a new discriminator given by its name, see `build_generator`."""
+    """Returns a new discriminator of the named network, see `build_generator`."""
     return _build(network, 1, options)
 
 
@@ -52,10 +52,10 @@ def _build(network: NetworkName, index: int, options: dict[str, Any]) -> nn.Modu
 
 
 def _supported_options(network: str, known: set[str], options: dict[str, Any]) -> dict[str, Any]:
-    """Returns the options that the network has and that are not None.
+    """Returns the options that are not None and that the network has.
 
     Raises:
-        RefusedInput: if an option is set that the network does not have, so that it would be ignored silently.
+        RefusedInput: if an option is set that the network does not have, because it would be ignored silently.
     """
     for name, value in options.items():
         if name not in known and value not in _DISABLED:

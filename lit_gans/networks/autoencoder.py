@@ -2,7 +2,7 @@
 
 `bottlenecks.py` contains the layers between them.
 
-Shapes: N batch, C image channels, H and W height and width, Z latent channels.
+Shapes: N is the batch size, C and Z are the numbers of image and latent channels, H and W are height and width.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tensors of `Autoencoder` under the names of `diffusers.AutoencoderKL`."""
+"""Converts the tensors of `Autoencoder` to the names and shapes of `diffusers.AutoencoderKL`, and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ATTENTION = {"norm": ("group_norm",), "project": ("to_q", "to_k", "to_v"), "out
 
 
 def to_diffusers(network: Autoencoder) -> dict[str, Tensor]:
-    """Returns copies of all tensors of a network under the names and with the shapes of `diffusers.AutoencoderKL`."""
+    """Returns copies of all tensors of a network, with the names and shapes of `diffusers.AutoencoderKL`."""
     tensors: dict[str, Tensor] = {}
     state = network.state_dict()
     for name, parts in _links(network):
@@ -74,7 +74,7 @@ def _is_linear(name: str, value: Tensor) -> bool:
 
 
 def _links(network: Autoencoder) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yields the name of each tensor, and the names of the diffusers tensors whose concatenation it is."""
+    """Yields the name of each tensor, and the names of the diffusers tensors that are concatenated to it."""
     for path, theirs in _layers(network):
         layer = network.get_submodule(path)
         inner: dict[str, tuple[str, ...]] = {"": ("",)}

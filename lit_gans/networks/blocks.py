@@ -1,6 +1,6 @@
 """Building blocks of the networks: convolutions, normalizations, class conditioning, and padding.
 
-Shapes: N batch, C channels, H and W height and width, F features.
+Shapes: N is the batch size, C is the number of channels, H and W are height and width, F is the number of features.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ def convolution(
 class UpsampledConv2d(nn.Conv2d):
     """Nearest-neighbor upsampling by 2 followed by a 3x3 convolution, computed without the upsampled feature map.
 
-    Both together are equal to one transposed convolution with a 4x4 kernel. It needs 4 instead of 9 products per
-    output, because each output depends on only 2x2 input pixels. The code of Karras et al. (2018), "Progressive Growing
-    of GANs", fuses them in the same way. Results differ by rounding, because the order of summation differs.
+    The two operations equal one transposed convolution with a 4x4 kernel. This convolution needs 4 instead of 9
+    products per output, because each output depends on only 2x2 input pixels. The code of Karras et al. (2018),
+    "Progressive Growing of GANs", fuses the operations in the same way. Results differ by rounding, because the order
+    of summation differs.
     """
 
     def __init__(self, channels_in: int, channels_out: int, bias: bool = True) -> None:
@@ -108,11 +109,11 @@ _NORMS = (
 def draw_weights(network: nn.Module, zero_biases: bool = True) -> None:
     """Initializes a network as in pix2pix and CycleGAN (Isola et al. 2017, Zhu et al. 2017).
 
-    It samples the weights of all convolutions from N(0, 0.02), and the scales of all normalizations from N(1, 0.02).
+    The weights of all convolutions are sampled from N(0, 0.02), and the scales of all normalizations from N(1, 0.02).
 
     Args:
         network: network whose convolutions and normalizations are initialized.
-        zero_biases: whether to set the biases of the convolutions to 0, as in both papers' code. If False, they keep
+        zero_biases: whether to set the biases of the convolutions to 0, as in both papers' code. If False, biases keep
             PyTorch's uniform initialization.
     """
     for layer in network.modules():
@@ -136,7 +137,10 @@ class Residual(nn.Module):
 
 
 def is_cheap(layer: nn.Module) -> TypeGuard[nn.Conv2d | nn.ConvTranspose2d]:
-    """Whether a layer is a grouped or 1x1 convolution, whose fan-in is too small for a fixed standard deviation."""
+    """Returns whether a layer is a grouped or 1x1 convolution.
+
+    Its fan-in is too small for a fixed standard deviation.
+    """
     return isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) and (layer.groups > 1 or layer.kernel_size == (1, 1))
 
 
@@ -148,7 +152,7 @@ def normalization(norm: Norm, channels: int, affine: bool = True, dims: Dims = 2
             `instance` normalizes each channel of each image.
         channels: number of channels of the feature map.
         affine: whether `instance` has a scale and a shift for each channel. `batch` and `layer` always have them.
-        dims: number of dimensions of the feature map, without rows and channels.
+        dims: number of spatial dimensions of the feature map.
     """
     batch_norm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)[dims - 1]
     instance_norm = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)[dims - 1]
@@ -165,8 +169,8 @@ def class_embedding(num_classes: int, latent_dim: int) -> nn.Embedding:
     """Returns the class embedding (K, Z) that a generator concatenates with its latents.
 
     Embeddings are initialized with a norm of about 1, like the one-hot vectors of conditional GANs (Mirza and Osindero
-    2014). With PyTorch's N(0, 1), they would be as large as the latents. The generator would then learn to ignore the
-    latents, and generate a single image for each class.
+    2014). With PyTorch's N(0, 1), the embeddings would be as large as the latents. The generator would then learn to
+    ignore the latents, and generate a single image for each class.
     """
     embedding = nn.Embedding(num_classes, latent_dim)
     with torch.no_grad():
@@ -192,12 +196,12 @@ class ConditionalBatchNorm2d(nn.Module):
 class ScoreHead(nn.Linear):
     """Maps features (N, F) to logits (N,).
 
-    If there are classes, it adds the projection of the features onto the class embedding (Miyato and Koyama 2018,
-    equation 8).
+    If there are classes, the logits include the projection of the features onto the class embedding (Miyato and Koyama
+    2018, equation 8).
 
     Args:
         features: F.
-        num_classes: number of classes. 0 means an unconditional network.
+        num_classes: number of classes; 0 for an unconditional network.
     """
 
     def __init__(self, features: int, num_classes: int = 0) -> None:
@@ -214,7 +218,7 @@ class ScoreHead(nn.Linear):
 
 
 def coarsest_map(image_size: Size, network: str) -> tuple[tuple[int, int], int]:
-    """Returns the height and width of the lowest-resolution feature map, and the number of times that it is doubled.
+    """Returns the height and width of the lowest-resolution feature map, and how often it is doubled.
 
     The shorter side of this map has 4 to 7 pixels. For example, images of 64x64 pixels have a 4x4 map that is doubled
     four times. Images of 96x96 pixels have a 6x6 map, and images that are 96 high and 160 wide have a 6x10 map.
@@ -255,7 +259,8 @@ def multiple_of(side: int, multiple: int) -> int:
 def padded(images: Float[Tensor, "n c h w"], multiple: int) -> Float[Tensor, "n c h2 w2"]:
     """Pads images by reflection at the bottom and on the right, so that both sides are multiples of `multiple`.
 
-    Unlike `torch.nn.functional.pad`, which reflects only once, it can pad small images by more than their size.
+    Unlike `torch.nn.functional.pad`, which reflects only once, this function can pad small images by more than their
+    size.
     """
     for axis in (-2, -1):
         side = images.shape[axis]

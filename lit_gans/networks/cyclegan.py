@@ -26,7 +26,8 @@ class ResidualTranslator(nn.Module):
     Args:
         input_channels: A.
         channels: C.
-        width: number of channels of the highest-resolution feature map. The next two maps have 2 and 4 x width.
+        width: number of channels of the highest-resolution feature map. The next two maps have 2 x width and 4 x width
+            channels.
         blocks: number of residual blocks.
         norm: type of normalization after every convolution except the last. `instance` has no scale and shift, as in
             the paper's code.
@@ -76,7 +77,7 @@ class BothWays(nn.Module):
     def forward(
         self, a: Float[Tensor, "n c h w"] | None = None, b: Float[Tensor, "n c h w"] | None = None
     ) -> tuple[Float[Tensor, "n c h w"], ...]:
-        """Returns the translations of the images of A to B and of the images of B to A; skips images that are None."""
+        """Translates images `a` from A to B, and images `b` from B to A. Skips an argument that is None."""
         pairs = (self.a_to_b, a), (self.b_to_a, b)
         return tuple(network(images) for network, images in pairs if images is not None)
 

@@ -1,8 +1,8 @@
 """Convolutional networks of DCGAN (Radford et al. 2016).
 
-The lowest-resolution feature map is 4x4. It is larger for rectangles and for sizes that are no power of two.
+The lowest-resolution feature map is 4x4. It is larger for rectangular images and for sizes that are not a power of two.
 
-Shapes: N batch, Z latent size, C image channels, H and W height and width.
+Shapes: N is the batch size, Z the latent size, C the number of image channels, H and W are height and width.
 """
 
 from __future__ import annotations
@@ -62,14 +62,15 @@ class DCGANGenerator(nn.Module):
         latent_dim: Z.
         channels: C.
         image_size: H and W, see `coarsest_map`.
-        width: number of channels of the last hidden map. Each lower resolution has twice as many, up to 8 x width.
+        width: number of channels of the last hidden map. Each lower resolution has twice as many channels, up to 8 x
+            width.
         bias: whether convolutions before a batch norm have biases, which the batch norm cancels.
         dense_stem: whether to add a linear layer Z -> Z before the first convolution.
         single_norm: whether to use a single batch norm at the second-highest resolution, instead of one for each
             hidden map.
         block: type of the convolutions between two feature maps.
-        num_classes: number of classes. An embedding of size Z is concatenated with the latents. 0 means an
-            unconditional network.
+        num_classes: number of classes; 0 for an unconditional network. With classes, an embedding of size Z is
+            concatenated with the latents.
     """
 
     def __init__(
@@ -113,14 +114,15 @@ class DCGANDiscriminator(nn.Module):
     Args:
         channels: C.
         image_size: H and W, see `coarsest_map`.
-        width: number of channels of the first feature map. Each lower resolution has twice as many, up to 8 x width.
+        width: number of channels of the first feature map. Each lower resolution has twice as many channels, up to 8 x
+            width.
         bias: whether convolutions before a batch norm have biases, which the batch norm cancels.
         norm: type of normalization after every convolution except the first.
         top_width: number of channels of an additional convolution of stride 2 before the linear layer. 0 adds no
             convolution.
         block: type of all convolutions except the first.
-        num_classes: number of classes. The logits include a projection of the features onto the class embedding. 0
-            means an unconditional network.
+        num_classes: number of classes; 0 for an unconditional network. With classes, the logits include a projection of
+            the features onto the class embedding.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Generator of FastGAN (Liu, Zhu, Song and Elgammal 2021, "Towards Faster and Stabilized GAN Training for High-fidelity
 Few-shot Image Synthesis", section 3.1), as modified by the authors of Projected GAN (Sauer et al. 2021).
 
-Shapes: N batch, Z latent size, C image channels, K and L channels of feature maps, H and W height and width.
+Shapes: N is the batch size, Z the latent size, H and W are height and width. C is the number of image channels, K and L
+are numbers of channels of feature maps.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ class WithFeatures(NamedTuple):
 
     Attributes:
         scores: a tensor (n, ...), or a list, tuple or dict of such tensors.
-        features: outputs of the discriminator's inner layers, in the same form.
+        features: outputs of the discriminator's inner layers, as a tensor, or as a list, tuple or dict of tensors.
     """
 
     scores: Any

@@ -86,7 +86,10 @@ def _grouped(
 
 
 def _is_differentiated(features: Tensor, weight: Tensor, groups: int) -> bool:
-    """Whether a grouped convolution is part of a graph. Compiled and exported graphs use PyTorch's convolution."""
+    """Returns whether a grouped convolution is part of an autograd graph.
+
+    Returns False in compiled and exported graphs, which use PyTorch's convolution.
+    """
     if groups == 1 or not torch.is_grad_enabled() or torch.compiler.is_compiling():
         return False
     return features.requires_grad or weight.requires_grad
@@ -138,7 +141,10 @@ class _ConvolutionGradients(torch.autograd.Function):
 
 
 def _gradients(gradient: Tensor, features: Tensor, weight: Tensor, settings: _Settings, mask: Any) -> Any:
-    """Returns the gradients with respect to features, weight and bias, with their graph if they have one."""
+    """Returns the gradients with respect to features, weight and bias.
+
+    They are differentiable if gradients are enabled.
+    """
     if torch.is_grad_enabled():  # the backward pass is differentiated again
         return _ConvolutionGradients.apply(gradient, features, weight, settings, mask)  # type: ignore[no-untyped-call]
     return _convolution_backward(gradient, features, weight, settings, mask)

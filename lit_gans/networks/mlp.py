@@ -2,7 +2,7 @@
 
 A point in the plane is an image with 2 channels and one pixel.
 
-Shapes: N batch, Z latent size, C image channels, H and W height and width.
+Shapes: N is the batch size, Z the latent size, C the number of image channels, H and W are height and width.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class MLPGenerator(nn.Module):
         image_size: H and W.
         width: number of units per hidden layer.
         depth: number of hidden layers.
-        num_classes: number of classes. An embedding of size Z is concatenated with the latents. 0 means an
-            unconditional network.
+        num_classes: number of classes; 0 for an unconditional network. With classes, an embedding of size Z is
+            concatenated with the latents.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class MLPDiscriminator(nn.Module):
         width: number of units per hidden layer.
         depth: number of hidden layers.
         norm: type of normalization after each hidden layer, `none` or `layer`.
-        num_classes: number of classes. The logits include a projection of the last hidden layer onto the class
-            embedding. 0 means an unconditional network.
+        num_classes: number of classes; 0 for an unconditional network. With classes, the logits include a projection of
+            the last hidden layer onto the class embedding.
 
     Raises:
         RefusedInput: if `norm` has any other value.

@@ -15,7 +15,7 @@ class MultiScale(nn.Module):
     """Applies each discriminator to the data at half the resolution of the previous discriminator.
 
     The data are downsampled by average pooling with kernel 3, stride 2 and padding 1, as in the code of pix2pixHD.
-    Conditions with as many dimensions as the data are downsampled, too.
+    Conditions that have the same number of dimensions as the data are downsampled in the same way.
 
     Args:
         discriminators: one discriminator for each resolution, from the highest to the lowest.

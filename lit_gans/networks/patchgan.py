@@ -17,17 +17,19 @@ _WIDEST = 8  # limits the channels of a feature map to 8 x width
 class PatchGAN(nn.Module):
     """Maps images (N, C, H, W), and optionally their input images (N, A, H, W), to a map of logits (N, P, Q).
 
-    With other `dims`, it maps signals (N, C, L) to logits (N, P), or volumes (N, C, D, H, W) to logits (N, O, P, Q).
+    With other `dims`, this module maps signals (N, C, L) to logits (N, P), or volumes (N, C, D, H, W) to logits (N, O,
+    P, Q).
 
     Args:
         input_channels: A. 0 means that the discriminator does not receive input images.
         channels: C.
         image_size: H and W. With other `dims`, the length of the shortest side.
-        width: number of channels of the first feature map. Each following map has twice as many, up to 8 x width.
+        width: number of channels of the first feature map. Each following map has twice as many channels, up to 8 x
+            width.
         depth: number of convolutions with stride 2.
         norm: type of normalization after every convolution except the first and the last.
         affine: whether the norm `instance` has a scale and a shift for each channel.
-        zero_biases: whether to initialize biases to 0, as in pix2pix and CycleGAN. If False, they keep PyTorch's
+        zero_biases: whether to initialize biases to 0, as in pix2pix and CycleGAN. If False, biases keep PyTorch's
             uniform initialization.
         dims: number of dimensions of the data: 1 for signals, 2 for images, 3 for volumes.
         features: whether to return `WithFeatures`, with the outputs of all layers except the last as features.

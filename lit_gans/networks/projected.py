@@ -1,8 +1,8 @@
 """Discriminators on pretrained features: Sauer, Chitta, Mueller and Geiger 2021, "Projected GANs Converge Faster",
 section 3.2.
 
-Shapes: N batch, C image channels, K and L channels of feature maps, H and W height and width, P and Q height and width
-of a map of logits.
+Shapes: N is the batch size, C is the number of image channels, K and L are numbers of channels of feature maps, H and W
+are height and width, P and Q are height and width of a map of logits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Projections(nn.Module):
     upsampling and random 1x1 convolutions. All convolutions are frozen.
 
     In the paper, the second step has 3x3 convolutions. This class follows the authors' code, which produced the paper's
-    results. It has 1x1 convolutions, bilinear upsampling with aligned corners, and PyTorch's initialization.
+    results. The code has 1x1 convolutions, bilinear upsampling with aligned corners, and PyTorch's initialization.
 
     Args:
         channels: number of channels of each feature map, from the highest resolution to the lowest.

@@ -3,7 +3,8 @@
 Each resolution is a stage of residual blocks. The lowest resolution is 4x4 if the image size is a power of two. Under
 autocast, the stages with the highest resolutions compute in half precision, and all other stages compute in float32.
 
-Shapes: N batch, Z latent size, C image channels, K channels of a stage, H and W height and width.
+Shapes: N is the batch size, Z the latent size, C the number of image channels, K the number of channels of a stage, H
+and W are height and width.
 """
 
 from __future__ import annotations
@@ -156,8 +157,8 @@ class R3GANGenerator(nn.Module):
         group_width: number of channels per group of the 3x3 convolutions, counted before the expansion by 2.
         constant_until: resolution in pixels up to which all stages have the same width. It must be a power of two of
             at least 4. At higher resolutions, each stage has half the channels of the previous stage.
-        num_classes: number of classes. An embedding of size Z is concatenated with the latents. 0 means an
-            unconditional network.
+        num_classes: number of classes; 0 for an unconditional network. With classes, an embedding of size Z is
+            concatenated with the latents.
     """
 
     def __init__(
@@ -202,8 +203,8 @@ class R3GANDiscriminator(nn.Module):
         blocks: see `R3GANGenerator`.
         group_width: see `R3GANGenerator`.
         constant_until: see `R3GANGenerator`.
-        num_classes: number of classes. Their embedding is multiplied with the features (Miyato and Koyama 2018). 0
-            means an unconditional network.
+        num_classes: number of classes; 0 for an unconditional network. With classes, the features are multiplied by the
+            class embedding (Miyato and Koyama 2018).
     """
 
     def __init__(

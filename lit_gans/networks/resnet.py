@@ -1,6 +1,6 @@
 """Residual networks of SNGAN (Miyato et al. 2018, tables 4 and 5) and of WGAN-GP for 32x32 (Gulrajani et al. 2017).
 
-Shapes: N batch, Z latent size, C image channels, H and W height and width.
+Shapes: N is the batch size, Z the latent size, C the number of image channels, H and W are height and width.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ _WIDEST = 16  # limits the channels of a feature map to 16 x width
 def _widths(image_size: Size, width: int | None, width_of_small: int, num: int) -> list[int]:
     """Returns the number of channels of each feature map, from the highest to the lowest resolution.
 
-    Below 48 pixels, all maps have the same number, because a discriminator then downsamples only a few times. For
-    larger images, the number doubles from map to map, up to 16 times the number of the first map.
+    Below 48 pixels, all maps have the same number of channels, because a discriminator then downsamples only a few
+    times. For larger images, each map has twice as many channels as the previous map, up to 16 times as many as the
+    first map.
     """
     small = min(sides(image_size)) < 48
     finest = width or (width_of_small if small else 64)
@@ -43,7 +44,10 @@ def _widths(image_size: Size, width: int | None, width_of_small: int, num: int) 
 
 
 def _blocks(image_size: Size) -> tuple[int, int]:
-    """Returns a discriminator's number of blocks, and how many of them downsample, which requires even sides."""
+    """Returns a discriminator's number of blocks, and the number of blocks that downsample.
+
+    Downsampling requires even sides.
+    """
     height, width = sides(image_size)
     num, halving = next(counts for side, counts in reversed(_DISCRIMINATOR.items()) if side <= min(height, width))
     both = height | width
@@ -51,10 +55,13 @@ def _blocks(image_size: Size) -> tuple[int, int]:
 
 
 def _initialize(network: nn.Module) -> None:
-    """Initializes as in Glorot and Bengio (2010). The gain is sqrt(2) inside the blocks (ReLU) and 1 elsewhere."""
+    """Initializes weights as in Glorot and Bengio (2010).
+
+    The gain is sqrt(2) inside the blocks (ReLU) and 1 elsewhere.
+    """
     for name, layer in network.named_modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
-            if is_cheap(layer) and "skip" not in name:  # its fan-out in PyTorch counts the channels of all groups
+            if is_cheap(layer) and "skip" not in name:  # PyTorch's fan-out counts the channels of all groups
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="linear")
             else:
                 nn.init.xavier_uniform_(layer.weight, 2**0.5 if "conv_" in name else 1.0)
@@ -131,11 +138,11 @@ class ResNetGenerator(nn.Module):
         latent_dim: Z.
         channels: C.
         image_size: H and W, see `coarsest_map`.
-        width: number of channels of the highest-resolution feature map. With `None`, it is 256 below 48 pixels and 64
-            otherwise. Below 48 pixels, all maps have this number of channels. Otherwise, it doubles with each lower
-            resolution, up to 1,024 channels.
+        width: number of channels of the highest-resolution feature map. None uses 256 below 48 pixels, and 64
+            otherwise. Below 48 pixels, all maps have this number of channels. Otherwise, each lower resolution has
+            twice as many channels, up to 16 x width.
         block: type of the convolutions inside the residual blocks.
-        num_classes: number of classes of the conditional batch norms in the blocks. 0 means an unconditional network.
+        num_classes: number of classes of the conditional batch norms in the blocks; 0 for an unconditional network.
     """
 
     def __init__(
@@ -172,15 +179,15 @@ class ResNetDiscriminator(nn.Module):
     Args:
         channels: C.
         image_size: H and W, see `coarsest_map`.
-        width: number of channels of the highest-resolution feature map. With `None`, it is 128 below 48 pixels and 64
-            otherwise. Below 48 pixels, all maps have this number of channels. Otherwise, it doubles with each lower
-            resolution, up to 1,024 channels.
+        width: number of channels of the highest-resolution feature map. None uses 128 below 48 pixels, and 64
+            otherwise. Below 48 pixels, all maps have this number of channels. Otherwise, each lower resolution has
+            twice as many channels, up to 16 x width.
         norm: type of normalization before every ReLU. The input of the first block is not normalized.
         block: type of the convolutions inside the residual blocks.
-        num_classes: number of classes. The logits include a projection of the features onto the class embedding. 0
-            means an unconditional network.
-        sum_features: whether the last feature map is summed over all positions, as in SNGAN. If False, it is averaged,
-            as in WGAN-GP.
+        num_classes: number of classes; 0 for an unconditional network. With classes, the logits include a projection of
+            the features onto the class embedding.
+        sum_features: whether the last feature map is summed over all positions, as in SNGAN. If False, the map is
+            averaged, as in WGAN-GP.
     """
 
     def __init__(

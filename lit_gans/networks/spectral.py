@@ -34,8 +34,8 @@ class _Estimate(NamedTuple):
 class SpectralNorm(nn.Module):
     """Divides a weight by its largest singular value, estimated by power iteration (section 3.2, algorithm 1).
 
-    In contrast, `torch.nn.utils.parametrizations.spectral_norm` runs a power iteration in every forward pass, so that
-    its result depends on the number of microbatches per step. Autocast also computes it in half precision.
+    In contrast, `torch.nn.utils.parametrizations.spectral_norm` runs a power iteration in every forward pass. Its
+    result therefore depends on the number of microbatches per step. Under autocast, it also computes in half precision.
 
     Args:
         weight: initial weight.
@@ -87,8 +87,8 @@ class SpectralNorm(nn.Module):
 class _Quotient(torch.autograd.Function):
     """Quotient of a weight and its largest singular value, differentiated with fixed singular vectors.
 
-    The gradient is the gradient through `weight / (left @ weight @ right)`. It needs no graph of the singular value, so
-    that all forward passes of a step can share one estimate.
+    The gradient is the gradient through `weight / (left @ weight @ right)`. This gradient needs no graph of the
+    singular value. All forward passes of a step can therefore share one estimate.
     """
 
     @staticmethod
@@ -156,7 +156,7 @@ def spectrally_normalized(network: nn.Module) -> nn.Module:
 
 
 def spectral_layers(network: nn.Module) -> list[ParametrizationList]:
-    """Returns the parametrizations of a network that are a spectral norm, each with its `original` weight."""
+    """Returns the parametrizations of a network that apply spectral norm. Each one holds the `original` weight."""
     lists = (layer for layer in network.modules() if isinstance(layer, ParametrizationList))
     return [layer for layer in lists if isinstance(layer[0], SpectralNorm)]
 
@@ -168,8 +168,11 @@ def _norm_of(layer: ParametrizationList) -> SpectralNorm:
 
 
 def _is_complete(layer: ParametrizationList) -> bool:
-    """Whether this rank holds the full weight now. Under FSDP and ZeRO stage 3, it does so only in forward passes."""
-    from torch.distributed.tensor import DTensor  # not at the top: it imports slowly
+    """Returns whether this rank holds the full weight.
+
+    Under FSDP and ZeRO stage 3, it does so only in forward passes.
+    """
+    from torch.distributed.tensor import DTensor  # imported here, because the import is slow
 
     num = len(_norm_of(layer).left) * len(_norm_of(layer).right)
     return not isinstance(layer.original, DTensor) and layer.original.numel() == num
@@ -179,7 +182,9 @@ def _is_complete(layer: ParametrizationList) -> bool:
 def one_power_iteration(
     layers: Sequence[ParametrizationList], used: Sequence[ParametrizationList] = ()
 ) -> Iterator[None]:
-    """Context manager that limits each layer to one power iteration, whose estimate all its forward passes share.
+    """Context manager that limits each layer to one power iteration.
+
+    All forward passes of the layer share the estimate.
 
     The layers run their iteration in their first forward pass in training mode.
 

@@ -2,7 +2,7 @@
 
 Skip connections concatenate encoder and decoder maps of equal size.
 
-Shapes: N batch, A input channels, C image channels, H and W height and width.
+Shapes: N is the batch size, A and C are the numbers of input and image channels, H and W are height and width.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class UNet(nn.Module):
         input_channels: A.
         channels: C.
         image_size: H and W, which must be multiples of 16.
-        width: number of channels of the highest-resolution feature map. Each lower resolution has twice as many, up to
-            8 x width.
+        width: number of channels of the highest-resolution feature map. Each lower resolution has twice as many
+            channels, up to 8 x width.
         norm: type of normalization after every convolution, except the first and last convolution of the encoder and
             the last convolution of the decoder. `instance` equals the paper's batch norm at batch size 1.
 

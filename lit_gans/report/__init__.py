@@ -1,1 +1,1 @@
-"""The report of a run: one HTML page that needs no other file."""
+"""Report of a run as a self-contained HTML page."""

@@ -1,4 +1,4 @@
-"""Search for the real images that are nearest to generated images, which shows whether a generator has memorized."""
+"""Searches for the real images nearest to generated images, to show whether a generator has memorized images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.nn import functional
 
-_SIZE = 32  # size in pixels to which images are downscaled, so that small details such as noise do not count
+_SIZE = 32  # size in pixels to which images are downscaled, so that small details such as noise do not affect distances
 
 
 @torch.no_grad()
@@ -22,12 +22,12 @@ def nearest_images(
 
     Args:
         samples: generated images in [0, 1].
-        real: batches of all real images, with the size of the samples.
+        real: batches of all real images, which have the same size as the samples.
         num: number of nearest real images per sample.
 
     Returns:
-        The nearest real images of each sample, nearest first, and their distances. If there are fewer than `num` real
-        images, all of them are returned.
+        The nearest real images of each sample, nearest first, and their distances. All real images are returned if
+        there are fewer than `num` real images.
     """
     vectors = reduced(samples.cpu())
     smallest = torch.empty(len(vectors), 0)
@@ -37,7 +37,7 @@ def nearest_images(
         distances = torch.cdist(vectors, reduced(batch.float() / 255)) / vectors.shape[1] ** 0.5
         candidates = torch.cat([smallest, distances], 1)
         smallest, indices = candidates.topk(min(num, candidates.shape[1]), dim=1, largest=False)
-        # an index counts the nearest images so far, and then the images of the batch
+        # an index below len(old) selects one of the nearest images so far, and a larger index an image of the batch
         nearest = [
             [old[index] if index < len(old) else batch[index - len(old)].clone() for index in row]
             for old, row in zip(nearest, indices.tolist(), strict=True)

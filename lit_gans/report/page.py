@@ -21,14 +21,14 @@ from torchvision.utils import make_grid, save_image
 from lit_gans.data.images import viewable
 from lit_gans.report.neighbors import nearest_images
 
-_MAX_SHOWN = 8  # maximum number of sample grids over time, and of samples next to their nearest real images
-_WIDE = 20  # the axis is logarithmic if the largest value exceeds this factor times the smallest value
+_MAX_SHOWN = 8  # maximum number of sample grids over time, and of samples with nearest real images
+_WIDE = 20  # the vertical axis is logarithmic if the largest value exceeds this factor times the smallest value
 _LARGE = 256  # images are enlarged to about half of this size in pixels, without smoothing
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Image of the page with a caption.
+    """Image with a caption.
 
     Args:
         source: PNG file as a data URL.
@@ -73,7 +73,7 @@ class Run:
         return list(dict.fromkeys(name for row in self.rows for name in row if name.startswith(prefix)))
 
     def pictures(self, num: int) -> list[Path]:
-        """Returns at most `num` sample grids, evenly spaced over the training, including the first and the last."""
+        """Returns at most `num` sample grids, evenly spaced over the run, including the first and the last."""
         grids = sorted((self.folder / "samples").glob("[0-9]*.png"))
         indices = torch.linspace(0, len(grids) - 1, min(num, len(grids))).round().int().unique().tolist()
         return [grids[index] for index in indices]
@@ -92,9 +92,10 @@ def page(
     Args:
         run: run that the page describes.
         samples: generated images in [0, 1].
-        by_class: generated images in [0, 1], with one image per class in every row; None without classes.
+        by_class: generated images in [0, 1], with one image per class in every row; None for a generator without
+            classes.
         num_classes: number of classes.
-        real: batches of all real images, among which the nearest images are searched; None leaves out this section.
+        real: batches of all real images, among which nearest images are searched; None leaves out the nearest images.
         commands: suggested commands for the run.
     """
     over_time = [Picture(_url(path.read_bytes()), f"iteration {int(path.stem):,}") for path in run.pictures(_MAX_SHOWN)]
@@ -127,7 +128,7 @@ def page(
 
 
 def _name(node: Any) -> str:
-    """Returns the class name of a node, or an empty string if the Lightning CLI stored only the arguments."""
+    """Returns the class name of a configuration node, or an empty string if the Lightning CLI stored only arguments."""
     path = node.get("_target_", node.get("class_path", "")) if isinstance(node, dict) else node
     return str(path).rpartition(".")[2]
 

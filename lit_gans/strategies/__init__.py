@@ -1,9 +1,9 @@
 """Strategies that wrap each network of a LightningModule separately.
 
 The strategies support any module with several networks and manual optimization. They need only torch and Lightning, and
-do not depend on the modules of lit_gans. Importing this package registers the strategies by name, for example for
-`Trainer(strategy="network_ddp")`. The names are registered with `lightning.pytorch` or `pytorch_lightning`, whichever
-has been imported. If neither has been imported, the names are registered with both.
+do not depend on the LightningModules of lit_gans. Importing this package registers the strategies by name, for example
+for `Trainer(strategy="network_ddp")`. The names are registered with `lightning.pytorch` or `pytorch_lightning`,
+whichever has been imported. If neither has been imported, the names are registered with both.
 """
 
 import importlib
@@ -54,7 +54,7 @@ def _register() -> None:
     for package in reversed(packages_in_use()):
         try:
             registry = importlib.import_module(f"{package}.strategies").StrategyRegistry
-        except Exception:  # one of two installed Lightning packages may be broken
+        except Exception:  # one of two installed Lightning packages might be broken
             logging.getLogger(__name__).debug("%s: the strategies cannot be registered", package, exc_info=True)
             continue
         for name, (class_name, arguments) in NAMES.items():

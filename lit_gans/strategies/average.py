@@ -73,7 +73,7 @@ class AveragedParameters:
         an exception is raised, such as a `KeyboardInterrupt` between two parameters, the trained values are restored.
         """
         if self._backup is None:
-            self._trained = self._stored()  # the parameters may have moved to another device
+            self._trained = self._stored()  # the parameters might have moved to another device
             self._backup = [trained.clone() for trained in self._trained]
             try:
                 self._set(self._average)
@@ -186,7 +186,7 @@ class NetworkAverage(Callback):
         self._hook = pl_module.get_submodule(self.network).register_state_dict_pre_hook(self._save_trained)
 
     def _save_trained(self, *_: Any) -> None:
-        """Restores the trained weights when the state dict is read, so that checkpoints contain them.
+        """Restores the trained weights when the state dict is read, so that checkpoints contain the trained weights.
 
         The next validation batch uses the average again.
         """
@@ -202,7 +202,7 @@ class NetworkAverage(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._end_validation()
-        if sharding(trainer.strategy) is None:  # other ranks may have exited, so that shards cannot be gathered
+        if sharding(trainer.strategy) is None:  # other ranks might have exited, so shards cannot be gathered
             self._full = self.full_average()
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

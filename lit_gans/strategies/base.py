@@ -5,8 +5,8 @@ support them, too. The docstring of `NetworkStrategy` lists the attributes of a 
 
 The table lists the hooks in the order of their calls. The first column is the method that Lightning or torch calls, and
 the second column is the code that runs here. The third column is the state of a network's gradients afterwards (see
-`gradients`); `=` means unchanged. FSDP sets gradients without calling the hooks of parameters. Its own hook
-sets the state to averaged at the end of the pass where the table says local, except in `block_backward_sync`.
+`gradients`); `=` means unchanged. FSDP sets gradients without calling the hooks of parameters. Where the table says
+local, FSDP's own hook sets the state to averaged at the end of the pass, except in `block_backward_sync`.
 
     Lightning, torch             here                                                        gradients
     ---------------------------  ----------------------------------------------------------  -------------------------
@@ -131,7 +131,7 @@ class NetworkStrategy(DDPStrategy):
     """
 
     clips_gradients = False  # whether the strategy clips gradients itself; if so, the module must not clip them
-    is_sharded = False  # whether parameters are currently sharded, so that no rank holds a full network
+    is_sharded = False  # whether parameters are currently sharded; if so, no rank holds a full network
     sharded_checkpoints = False  # whether a checkpoint is a folder into which each rank writes its shards
 
     refused_optimizers: frozenset[str] = frozenset()  # class names of optimizers that cannot step sharded parameters
@@ -152,7 +152,7 @@ class NetworkStrategy(DDPStrategy):
     # ---- setup and end
 
     def connect(self, model: LightningModule) -> None:
-        # Lightning calls `connect` before it checks the Trainer's arguments, so that this check comes first.
+        # Lightning calls `connect` before it checks the Trainer's arguments, so this check comes first.
         refuse_automatic_arguments(model, model.trainer)
         super().connect(model)
 
@@ -240,7 +240,7 @@ class NetworkStrategy(DDPStrategy):
     def on_exception(self, exception: BaseException) -> None:
         self._failed = True
         if isinstance(exception, RuntimeError) and not isinstance(exception, RanksDisagree):
-            try:  # mismatched collectives may have caused the error
+            try:  # mismatched collectives might have caused the error
                 self.positions.compare()
             except RanksDisagree as disagreement:
                 log.error(disagreement)
@@ -309,8 +309,8 @@ class NetworkStrategy(DDPStrategy):
     def backward_of(self, trained: list[OptimizedNetwork]) -> Iterator[None]:
         """Context manager for a backward pass that trains the given networks.
 
-        The pass averages the gradients of the networks that it reaches over the ranks. Inside `block_backward_sync`, it
-        does not average them.
+        For each network that it reaches, the pass averages the gradients over all ranks. Inside `block_backward_sync`,
+        gradients are not averaged.
         """
         names = [network.name for network in trained]
         if self.averages:
@@ -336,7 +336,7 @@ class NetworkStrategy(DDPStrategy):
         self.averages = averages
 
     def averaged_by_us(self, network: OptimizedNetwork) -> list[nn.Parameter]:
-        """Returns the parameters of a network whose gradients are local until `backward` averages them."""
+        """Returns the network's parameters that have local gradients until `backward` averages these gradients."""
         return network.parameters
 
     def optimizer_step(
@@ -374,7 +374,9 @@ class NetworkStrategy(DDPStrategy):
         self.gradients[name].state = NONE
 
     def before_step(self, network: OptimizedNetwork) -> None:
-        """Checks a network before its optimizer step. It can run several times, at least once after the last backward.
+        """Checks a network before its optimizer step.
+
+        This method can run several times, the last time after all backward passes.
 
         Raises:
             RefusedInput: the gradients are not averaged over the ranks, or the number of the optimizer's parameters has
@@ -495,11 +497,11 @@ def average_over_ranks(buffers: list[Tensor]) -> None:
     copy_all(buffers, (mean.view_as(buffer) for mean, buffer in zip(means, buffers, strict=True)))
 
 
-# ---- queries of a module to its strategy, which also support Lightning's own strategies
+# ---- functions with which a module queries its strategy; they also support Lightning's own strategies
 
 
 def backward_arguments(strategy: Strategy, network: str) -> dict[str, str]:
-    """Returns the argument `network` of `manual_backward`, if the strategy or its precision plugin accepts it."""
+    """Returns the argument `network` for `manual_backward`, or no argument if strategy and plugin do not accept it."""
     named = isinstance(strategy, NetworkStrategy) or isinstance(strategy.precision_plugin, NetworkScaling)
     return {"network": network} if named else {}
 

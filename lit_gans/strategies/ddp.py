@@ -1,4 +1,4 @@
-"""Strategy that wraps each network in its own DistributedDataParallel, and the communication hooks that it registers.
+"""Strategy that wraps each network in a separate DistributedDataParallel, and the strategy's communication hooks.
 
 The hooks compress gradients, or reduce them within each node first.
 """
@@ -35,7 +35,7 @@ class NetworkDDP(NetworkStrategy):
     parameters. The networks in the module stay unwrapped, so that forward passes, penalties and state dicts do not
     involve a wrapper. Parts of the module that no optimizer steps are not changed.
 
-    A backward pass trains all networks that require gradients and that the loss depends on. To train only one of them,
+    A backward pass trains all networks that require gradients and that the loss depends on. To train only one network,
     freeze the other networks (as `toggle_optimizer` does), or name the network:
     `manual_backward(loss, network="generator")`. The backward pass must reach all of the network's parameters, unless
     `find_unused_parameters` is set.
@@ -152,8 +152,8 @@ class NetworkDDP(NetworkStrategy):
     def prepare(self, trained: list[OptimizedNetwork], loss: Tensor) -> None:
         """Prepares the networks' DDP wrappers to reduce gradients in the backward pass of a loss.
 
-        This is done before each backward pass rather than in `forward`, because a wrapper reduces gradients only once
-        per preparation. Inside `block_backward_sync`, the wrappers are not prepared.
+        The wrappers are prepared before each backward pass rather than in `forward`, because a wrapper reduces
+        gradients only once per preparation. Inside `block_backward_sync`, the wrappers are not prepared.
         """
         for network in trained:
             prepare_for_backward(self.replicas[network.name], loss)
@@ -222,8 +222,8 @@ def communicate(
 def _powersgd(state, bucket):  # has no annotations for the same reason as `_hierarchical`
     future = powerSGD_hook.powerSGD_hook(state, bucket)
     # PowerSGD runs three all-reduces for each bucket. Gloo's threads start the second and the third when the previous
-    # all-reduce has ended. Without waiting, another rank may already have started the first all-reduce of the next
-    # bucket by then, so that the ranks would add up different tensors, or abort.
+    # all-reduce has ended. Without waiting, another rank might already have started the first all-reduce of the next
+    # bucket. The ranks would then add up different tensors, or abort.
     future.wait()
     return future
 

@@ -49,7 +49,7 @@ _SHARDS = (
     " on_train_start, or gather a parameter with parameter.full_tensor(). Copy a network in __init__. To average a"
     " network, use NetworkAverage."
 )
-# layers that use the parameters of their child layers without calling the forward of these layers
+# layers that use the parameters of their child layers without calling the child layers' forward
 _WHOLE = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 REDUCES_FROZEN_ALIKE = torch.__version__ >= "2.14.1"  # a TorchVersion, which compares as a version, not as a string
 
@@ -73,15 +73,15 @@ class NetworkFSDP(NetworkStrategy):
     CPU, and training can be resumed from them under any strategy and with any number of ranks.
 
     Args:
-        wrap: `network` unshards a full network at once; `layer` unshards each layer with parameters separately.
-            Networks in `penalized_networks` are always unsharded at once, and stay unsharded until their step.
+        wrap: `network` unshards a full network at once; `layer` unshards one layer at a time. Networks in
+            `penalized_networks` are always unsharded at once, and stay unsharded until their step.
         hybrid: whether to shard within a node and replicate across nodes.
         reshard_after_forward: whether a unit frees its full weights between forward and backward; `False` uses more
             memory, but less communication.
         param_dtype: precision of the weights in forward and backward passes. The optimizer steps shards in float32.
         reduce_dtype: precision in which gradients are averaged over the ranks.
-        sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint, so that a checkpoint
-            is a folder. It is loaded and resumed in the same way as a file.
+        sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint. A checkpoint is then
+            a folder, which is loaded and resumed in the same way as a file.
         timeout: maximum time that a rank waits for the other ranks once all ranks have started, in seconds.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
@@ -89,7 +89,7 @@ class NetworkFSDP(NetworkStrategy):
         RefusedInput: a setting is invalid.
     """
 
-    is_sharded = True  # no rank holds a full network, so that all ranks must take part in sampling
+    is_sharded = True  # no rank holds a full network, so all ranks must take part in sampling
     refused_optimizers = frozenset({"Adafactor"})  # uses operations that DTensor does not support
 
     def __init__(
@@ -198,7 +198,7 @@ class NetworkFSDP(NetworkStrategy):
                 " outputs."
             )
             in_backward.append(refusing_penalties(message))
-        # with `hybrid`, nodes gather independently of each other, so that no collective over all ranks follows
+        # with `hybrid`, nodes gather independently of each other, so no collective over all ranks follows
         before = None if self.hybrid else partial(self.reach_forward, path)
         self._hooks += tuple(gather_in_calls(root, before, in_backward))
 
@@ -302,7 +302,7 @@ class NetworkFSDP(NetworkStrategy):
 
     def _check_penalized(self) -> None:
         for name, penalized in self._penalized.items():
-            # a penalized network is still unsharded here, so that these are gradients that FSDP has not reduced
+            # a penalized network is still unsharded here, so these gradients have not been reduced by FSDP
             if any(parameter.grad is not None for parameter in penalized.parameters()):
                 raise RuntimeError(
                     f"FSDP reduced the gradients of {name} before all of them had been computed: compute its gradient"
@@ -421,7 +421,7 @@ def precision_policy(param_dtype: str, reduce_dtype: str) -> dict[str, Any]:
 
     Raises:
         RefusedInput: the version of torch reduces gradients in the precision of the weights if the first forward pass
-            of a network runs while it is frozen.
+            of a network runs while the network is frozen.
     """
     dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}
     if param_dtype == reduce_dtype == "fp32":
@@ -439,8 +439,8 @@ def precision_policy(param_dtype: str, reduce_dtype: str) -> dict[str, Any]:
 def frozen_copies(module: nn.Module, roots: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
     """Returns the frozen modules, by path, that have the same class and parameters as one of the networks.
 
-    Examples are EMA and target networks. They are sharded in the same way as the network, so that they can be updated
-    from its parameters with any arithmetic operation.
+    Examples are EMA and target networks. They are sharded in the same way as the network, so that any arithmetic
+    operation can update them from the network's parameters.
     """
     signatures = [_signature(root) for root in roots.values()]
     copies: dict[str, nn.Module] = {}
@@ -458,7 +458,10 @@ def _signature(module: nn.Module) -> tuple[Any, ...]:
 
 
 def _shard_layers(network: nn.Module, **settings: Any) -> None:
-    """Shards each layer with parameters separately, innermost layers first. Layers with tied parameters are skipped."""
+    """Turns each layer that has parameters into a separate FSDP unit, innermost layers first.
+
+    Skips layers with tied parameters.
+    """
     whole = [layer for layer in network.modules() if isinstance(layer, _WHOLE)]
     inside = {id(inner) for layer in whole for inner in layer.modules() if inner is not layer}
     layers = {

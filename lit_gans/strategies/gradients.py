@@ -37,7 +37,7 @@ class GradientState:
 
     Attributes:
         name: name of the state, see the docstring of this file.
-        remedy: for local gradients, what the module should do instead. It ends the error message.
+        remedy: for local gradients, the advice at the end of the error message.
     """
 
     name: Literal["none", "local", "averaged"]
@@ -104,8 +104,8 @@ def running_backward(
     Args:
         networks: gradients of all networks, by the network's name.
         trained: names of the networks that the backward pass trains.
-        after: new state of each trained network that the backward pass reaches. Other networks that it reaches keep
-            the state that their hooks set.
+        after: new state of each trained network that the backward pass reaches. Other networks that the pass reaches
+            keep the state that their hooks set.
     """
     before = {name: gradients.state for name, gradients in networks.items()}
     for gradients in networks.values():

@@ -123,7 +123,7 @@ def stepped_network(
 
 
 def penalized_networks(module: LightningModule) -> tuple[str, ...]:
-    """Returns the module's `penalized_networks`: names of networks whose gradients it differentiates twice."""
+    """Returns the names of the networks with gradient penalties, from the module's attribute `penalized_networks`."""
     return tuple(getattr(module, "penalized_networks", ()))
 
 
@@ -187,7 +187,7 @@ def _joined(paths: list[str]) -> str:
 
 
 def largest_modules(module: nn.Module, owned: set[int], containers: bool = False) -> dict[str, nn.Module]:
-    """Returns the largest submodules whose parameters are all owned, by the submodules' shortest paths.
+    """Returns the largest submodules whose parameters are all in `owned`. The keys are the submodules' shortest paths.
 
     Submodules without parameters are not returned.
 

@@ -29,7 +29,7 @@ from lit_gans.common._compat.torch import process_groups, set_timeout
 START_TIMEOUT = timedelta(minutes=10)  # timeout of the rendezvous
 _POLL = 0.05  # polling interval of the rendezvous, in seconds
 _WORLDS = count()  # numbers the world process groups of this process; each run of a sweep creates one
-_PARENT = "LIT_GANS_PARENT"  # environment variable with the pid of the process that starts the others
+_PARENT = "LIT_GANS_PARENT"  # environment variable with the pid of the process that starts the other processes
 _GRACE = 3.0  # time between terminating and killing a process, in seconds
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
@@ -37,7 +37,10 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 
 def starting_timeout(timeout: timedelta) -> timedelta:
-    """Returns the timeout until all ranks have started. It is longer, because ranks do not start simultaneously."""
+    """Returns the timeout until all ranks have started.
+
+    This timeout is long, because ranks do not start simultaneously.
+    """
     return max(timeout, START_TIMEOUT)
 
 

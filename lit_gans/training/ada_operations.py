@@ -5,7 +5,7 @@ image. All operations can be differentiated twice, as gradient penalties require
 operations use bilinear sampling without the low-pass filters of the StyleGAN2-ADA and R3GAN code. These filters would
 cost more than the small networks of this package.
 
-Shapes: N batch, C channels (1 or 3), H and W height and width.
+Shapes: N is the batch size, C is the number of channels (1 or 3), H and W are height and width.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _SHIFT = 1 / 8  # maximum of integer shifts and standard deviation of fractional
 def transformed(
     images: Images, numbers: Float[Tensor, "n 31"], probability: Tensor | float, pipeline: Pipeline = "bgc"
 ) -> Images:
-    """Applies each operation of a pipeline to each image with a probability.
+    """Applies each operation of a pipeline with a probability, independently to each image.
 
     Args:
         images: images in [-1, 1].
         numbers: random numbers in [0, 1).
         probability: probability of each operation, in [0, 1].
-        pipeline: set of operations. `bgc` has blits, geometry and color, the default of StyleGAN2-ADA. `r3gan` has the
-            same operations with half the probability for each color operation, and cutout, as in R3GAN's code.
+        pipeline: set of operations. `bgc` has blits, geometry and color, the default of StyleGAN2-ADA. `r3gan` adds
+            cutout, and halves the probability of each color operation, as in R3GAN's code.
     """
     with without_autocast(images):
         images = full_precision(images)
@@ -77,7 +77,7 @@ def _geometry(
 ) -> Float[Tensor, "n 2 3"]:
     """Returns the affine map from output coordinates to input coordinates, both in [-1, 1].
 
-    It is composed in units of half the longer side, so that rotations do not distort shapes.
+    The map is composed in units of half the longer side, so that rotations do not distort shapes.
     """
     next_ = columns.__next__
     extent = width / max(height, width), height / max(height, width)  # maximum of x and of y

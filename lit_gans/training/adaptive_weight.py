@@ -37,7 +37,7 @@ def gradient_at(
 def weight_gradient(
     layer: nn.Module, features: Float[Tensor, "n a *shape"], gradient: Float[Tensor, "n c *other"]
 ) -> Float[Tensor, "c b *kernel"]:
-    """Returns the gradient of a convolution's weights, given its input and the gradient of its output.
+    """Returns the gradient of a convolution's weights, given the layer's input and the gradient of its output.
 
     Raises:
         RefusedInput: if the layer is not a convolution.

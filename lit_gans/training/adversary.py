@@ -5,7 +5,7 @@
     loss = l1_loss(output, images) + adversary.loss(output)  # the autoencoder steps on this loss
     adversary.step(images, output, optimizer)  # the discriminator steps
 
-It works in a LightningModule with manual optimization, with Fabric, and in a training loop in plain PyTorch.
+`Adversary` works in a LightningModule with manual optimization, with Fabric, and in a training loop in plain PyTorch.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Adversary(nn.Module):
     """Holds one or several discriminators. Returns their loss, and the adversarial term of the generator's loss.
 
     The generator is any module whose output the discriminators compare with data: an autoencoder, a vocoder, a
-    super-resolution or a segmentation network. The adversary does not hold it. Data and outputs are tensors (n, c, ...)
-    with any number of dimensions that the discriminators support.
+    super-resolution or a segmentation network. The adversary does not hold the generator. Data and outputs are tensors
+    (n, c, ...) with any number of dimensions that the discriminators support.
 
     A discriminator returns its scores: a tensor (n, ...), or a list, tuple or dict of scores. With `feature_matching`,
     each score is a `WithFeatures`. The losses of all scores are added.
@@ -86,8 +86,7 @@ class Adversary(nn.Module):
         discriminator: one discriminator, or a sequence of discriminators.
         loss: pair of losses. `hinge`, `logistic`, `least_squares` and `wasserstein` are defined in `losses.py`.
             `relativistic` compares each row of the data with the same row of the output.
-        weight: factor of the adversarial term. It can be a schedule. If there is an adaptive weight, both are
-            multiplied.
+        weight: factor of the adversarial term. It can be a schedule. An adaptive weight is multiplied by this factor.
         feature_matching: weight of the mean absolute difference between the features of the output and of the data
             (Larsen et al. 2016; Kumar et al. 2019, equation 4), averaged over all layers.
         r1_gamma, r2_gamma: weights of R1 and R2, half the squared gradient norm (Mescheder et al. 2018, equation 9).
@@ -95,15 +94,16 @@ class Adversary(nn.Module):
         gradient_penalty: weight of the two-sided gradient penalty (Gulrajani et al. 2017, equation 3).
         approximate_r1: weight of the mean squared difference between the scores of the data and of the data with noise
             of standard deviation 0.01 (Lin et al. 2025, "Diffusion Adversarial Post-Training for One-Step Video
-            Generation"). It needs no second derivative.
+            Generation"). This penalty needs no second derivative.
         penalty_every: number of iterations between two computations of the penalties. The penalties are multiplied by
             this number (Karras et al. 2020, appendix B).
         lecam: weight of LeCam's regularization (Tseng et al. 2021, "Regularizing Generative Adversarial Networks under
-            Limited Data"): the squared difference of the scores from the averaged scores of the opposite kind.
+            Limited Data"): the squared difference between the scores of data and the averaged scores of outputs, and
+            the reverse.
         diffaugment: augmentations of images (n, c, h, w) in [-1, 1], see `diffaugment.py`.
         augmentation: augmentation with a fixed, scheduled or adaptive probability, see `augmentation.py`.
         start: first iteration in which `loss` is not 0, and in which `step` trains the discriminators.
-        ramp: number of iterations in which the weight then rises linearly from 0.
+        ramp: number of iterations after `start` in which the weight rises linearly from 0.
 
     Attributes:
         terms: values of the last calls, for logging: `adversarial`, `feature_matching`, `adaptive_weight`,
@@ -178,14 +178,15 @@ class Adversary(nn.Module):
         """Returns the weighted adversarial term of the generator's loss, with its graph to `output`.
 
         With `reconstruction` and `last_layer`, the weight adapts to the gradients of both losses (Esser et al. 2021,
-        equation 7); `feature_matching` is not adapted.
+        equation 7); the weight of `feature_matching` is not adapted.
 
         Args:
             output: the generator's output.
             data: data of the same shape, which `relativistic` and `feature_matching` need.
             condition: further arguments of the discriminators.
-            iteration: number of finished iterations. It is needed for `start`, `ramp` and schedules.
-            reconstruction: the generator's other loss, a scalar whose graph `output` is part of.
+            iteration: number of finished iterations. It is needed for `start`, `ramp`, `penalty_every`, `augmentation`
+                and schedules.
+            reconstruction: the generator's other loss, a scalar that is computed from `output`.
             last_layer: the generator's last convolution, see `record_layer`.
 
         Raises:
@@ -294,7 +295,8 @@ class Adversary(nn.Module):
             optimizer: optimizer of this module's parameters. It can be wrapped by Lightning or Fabric.
             condition: further arguments of the discriminators.
             iteration: number of finished iterations, see `loss`.
-            backward: runs the backward pass of a loss: `self.manual_backward` of a LightningModule, `fabric.backward`.
+            backward: function that runs the backward pass of a loss, such as `self.manual_backward` of a
+                LightningModule or `fabric.backward`.
         """
         if self._progress(iteration, data).iterations < self.start:
             return False
@@ -335,7 +337,7 @@ class Adversary(nn.Module):
     def _penalty(
         self, real: Tensor, fake: Tensor, condition: Sequence[Tensor], noise: Noise, progress: Progress
     ) -> Tensor:
-        """Returns the sum of the weighted penalties of gradients; 0 in iterations without penalties."""
+        """Returns the weighted sum of the gradient penalties, or 0 in iterations without penalties."""
         total = real.new_zeros((), dtype=torch.float32)
         if not self._penalizes(progress):
             return total
@@ -360,7 +362,7 @@ class Adversary(nn.Module):
         return self.approximate_r1 * added(squared)
 
     def _lecam(self, on_real: Scores, on_fake: Scores) -> Tensor:
-        """Updates the averaged scores, and returns the squared difference of the scores from the opposite average."""
+        """Updates the averaged scores, and returns the squared difference between scores and opposite averages."""
         real, fake = flat_scores(on_real).float(), flat_scores(on_fake).float()
         means = mean_over_ranks(torch.stack([real.detach().mean(), fake.detach().mean(), real.new_ones(())]))
         self.averaged_scores.lerp_(means, 1 - _LECAM_DECAY)

@@ -124,7 +124,7 @@ class Augmentations:
 
     @staticmethod
     def new_state() -> Tensor:
-        """Returns the initial state of a training."""
+        """Returns the initial state of a training run."""
         return torch.zeros(3)
 
     @property

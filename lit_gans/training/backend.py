@@ -67,7 +67,10 @@ class Backend:
         return {}
 
     def count_iteration(self) -> None:
-        """Called once per iteration, before the finite check, to count it. This class does not count iterations."""
+        """Called once per iteration, before the finite check.
+
+        Subclasses can count the iteration; this class does not.
+        """
 
     def step_schedules(self) -> None:
         """Updates the settings of the optimizers after an iteration."""

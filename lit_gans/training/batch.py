@@ -21,7 +21,7 @@ Batch = dict[str, Tensor]
 - other noise of one step (n, ...), uniform in [0, 1).
 """
 
-_ROUNDING = 0.01  # by how much values may exceed the range [-1, 1], through rounding in bf16 or resizing
+_ROUNDING = 0.01  # tolerance for values outside [-1, 1], which rounding in bf16 or resizing can cause
 
 
 def prepare_batch(data: Any, channels_last: bool) -> Batch:
@@ -54,7 +54,7 @@ _OTHER_NAMES = ("pixel_values", "images", "img", "imgs", "jpg", "jpeg", "png", "
 
 
 def refuse_data(data: Any, channels: int) -> None:
-    """Raises `RefusedInput` if the output of a loader has no images, or they are not a tensor of uint8 or floats.
+    """Raises `RefusedInput` if the output of a loader has no images, or if images are not a tensor of uint8 or floats.
 
     Args:
         data: first output of a loader, see `prepare_batch`.

@@ -37,7 +37,7 @@ def data_of(trainer: Trainer) -> Any:
 
 
 def num_iterations(trainer: Trainer) -> int:
-    """Returns the total number of generator iterations of the training, or 0 if it has no end."""
+    """Returns the total number of generator iterations of the training run, or 0 if the run has no end."""
     total = trainer.estimated_stepping_batches
     return int(total) if math.isfinite(total) else 0
 
@@ -45,8 +45,8 @@ def num_iterations(trainer: Trainer) -> int:
 def is_last_iteration(trainer: Trainer) -> bool:
     """Returns whether the training ends with the current iteration, as far as the trainer knows.
 
-    If it is called in a hook of an iteration, a later hook can still stop the training with `trainer.should_stop`.
-    Lightning's `Timer` does this for `max_time`. In `on_train_end`, the result is certain.
+    If this function is called in a hook of an iteration, a later hook can still stop the training with
+    `trainer.should_stop`. Lightning's `Timer` does this for `max_time`. In `on_train_end`, the result is certain.
     """
     if trainer.global_step == trainer.max_steps or (trainer.should_stop and may_stop(trainer)):
         return True
@@ -55,9 +55,9 @@ def is_last_iteration(trainer: Trainer) -> bool:
 
 
 def continues_run(trainer: Trainer) -> bool:
-    """Returns whether the training continues the run in its folder. Call it in `on_train_start`.
+    """Returns whether the trainer continues the run in its folder. Must be called in `on_train_start`.
 
-    A training continues the run if it resumes from a checkpoint of the run, or if this trainer has trained before.
+    The trainer continues the run if it resumes from a checkpoint of the run, or if it has trained before.
     """
     if trainer.ckpt_path is None:
         return trainer.global_step > 0
@@ -74,13 +74,13 @@ class GenerativeCallback(Callback):
     updates_average: bool = False  # whether the callback updates `module.averaged_generator`
     # maps each measured key `metric/...` to `min` or `max`, whichever is better, or to None if neither is better
     directions: Mapping[str, str | None] = {}
-    # whether the callback reads the losses of every iteration from `trainer.callback_metrics`. If no callback does, the
-    # losses there are only updated when loggers write a row. `module.losses` always holds the last iteration's losses.
+    # whether the callback reads the losses of every iteration from `trainer.callback_metrics`. If no callback does,
+    # these losses are only updated when loggers write a row. `module.losses` always holds the last iteration's losses.
     reads_logged: bool = False
     # resolved configuration of the run, which is passed to loggers; None if the callback does not know it
     hyperparameters: Mapping[str, Any] | None = None
     left_out: Mapping[str, str] = {}  # maps each requested score that is not measured to the reason
-    # For the error message: what two callbacks of this class would both do. Empty if a trainer can have several.
+    # what two callbacks of this class would both do, for an error message; empty if a trainer can have several of them
     conflict: str = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -91,7 +91,7 @@ class GenerativeCallback(Callback):
     def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
         """Returns whether the callback loads a state that a checkpoint stores under a key other than its `state_key`.
 
-        By default, it loads the state that previous versions stored under the name of the class.
+        By default, the callback loads the state that previous versions stored under the name of the class.
         """
         return key == type(self).__qualname__
 
@@ -106,7 +106,10 @@ class GenerativeCallback(Callback):
 
 
 def reads_every_loss(trainer: Trainer) -> bool:
-    """Returns whether any callback might read the logged losses of every iteration. Third-party callbacks might."""
+    """Returns whether any callback might read the logged losses of every iteration.
+
+    This is assumed of third-party callbacks.
+    """
     callbacks = callbacks_of(trainer, Callback)
     return any(not isinstance(callback, GenerativeCallback) or callback.reads_logged for callback in callbacks)
 

@@ -11,7 +11,7 @@ from typing import Any
 def constructor_arguments(module: object) -> dict[str, Any]:
     """Returns the arguments with which `type(module)(**arguments)` builds the same module.
 
-    It must be called in the constructor of the module's base class. For example, with
+    This function must be called in the constructor of the module's base class. For example, with
 
         class Base:
             def __init__(self, a=1, b=2): ...

@@ -44,10 +44,11 @@ class FiniteCheck:
         self.start({})
 
     def start(self, weights: Mapping[str, Sequence[Tensor]]) -> None:
-        """Starts the checks of a new training.
+        """Starts the checks of a new training run.
 
         Args:
-            weights: weights of each network, or this rank's shards of the weights. They are checked in each iteration.
+            weights: weights of each network, or this rank's shards of the weights. The weights are checked in each
+                iteration.
         """
         self._weights = {name: [tensor.detach() for tensor in weights.get(name, ())] for name in self.networks}
         self._terms: dict[str, list[tuple[str, Tensor]]] = {name: [] for name in self.networks}
@@ -74,7 +75,7 @@ class FiniteCheck:
             self.raise_if_diverged()
 
     def raise_if_diverged(self) -> None:
-        """Reads the values of the last iteration. It must be called before anything is written.
+        """Reads the values of the last iteration. Must be called before anything is written.
 
         Raises:
             FloatingPointError: if a value is not finite.

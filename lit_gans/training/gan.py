@@ -30,17 +30,18 @@ Kind = Literal["real", "fake"]
 class GANDefinition(LightningModule):
     """Networks and losses of a GAN, with defaults for all optional methods.
 
-    Shapes: c channels, h height, w width, z length of a latent. `sample_noise` and `augment` receive the n images of a
-    step, all other methods the n images of a microbatch. Images are in [-1, 1].
+    Shapes: c is the number of channels, h and w are height and width, z is the length of a latent. In `sample_noise`
+    and `augment`, n is the number of images of a step. In all other methods, n is the number of images of a microbatch.
+    Images are in [-1, 1].
 
     Attributes:
         generator: network that generates images.
-        discriminator: the discriminator. A GAN with several discriminators has one attribute for each of
+        discriminator: the discriminator. A GAN with several discriminators has one attribute for each name in
             `discriminator_names` instead.
         discriminator_names: names of the discriminators. Each discriminator has its own optimizer.
         reuses_fake: whether the generator's step reuses the latents of the last discriminator step. With a single
             microbatch, it also reuses the generated images.
-        generator_first: whether the generator steps before the last discriminator step of an iteration, from the same
+        generator_first: whether the generator steps before the last discriminator step of an iteration, with the same
             latents.
         num_classes: number of classes that the generator is conditioned on.
         trains_against: names of the feature extractors that a loss uses. Metrics must not use the same extractors.
@@ -94,14 +95,15 @@ class GANDefinition(LightningModule):
     def augment(self, batch: Batch) -> Batch:
         """Transforms the real images with numbers from `sample_noise`, for example random crops.
 
-        By default, returns the batch unchanged. It is independent of `augmentations`, which the training step applies.
+        By default, returns the batch unchanged. This method is independent of `augmentations`, which the training step
+        applies.
         """
         return batch
 
     def with_fake(self, batch: Batch) -> Batch:
         """Adds generated images to a training batch, as `fake` (n, c, h, w), with their graph to the generator.
 
-        In a discriminator step, it usually runs without gradients.
+        In a discriminator step, the generator usually runs without gradients.
 
         This method generates the images for both steps. By default, it calls `generate`. Override it if images are
         generated differently for training than for sampling. It can add other tensors of the forward pass to the
@@ -162,7 +164,7 @@ class GANDefinition(LightningModule):
     def classified_as_real(self, name: str, scores: Tensor) -> Tensor | None:
         """Returns a mask of the scores that classify an image as real, or `None` if the scores have no threshold.
 
-        Only the adaptive augmentation and the callback `Watch` use it.
+        Only the adaptive augmentation and the callback `Watch` use this mask.
 
         Args:
             name: name of the discriminator.
@@ -175,12 +177,12 @@ class GANDefinition(LightningModule):
     def generator_batch(self, batch: Batch) -> Batch:
         """Returns the batch from which the generator generates its training images; unchanged by default.
 
-        It has no effect on images that the batch already contains, see `reuses_fake`.
+        This method has no effect on generated images that the batch already contains, see `reuses_fake`.
         """
         return batch
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
-        """Returns the generator's scalar loss. The discriminators are frozen while it is computed.
+        """Returns the generator's scalar loss. The discriminators are frozen while the loss is computed.
 
         Args:
             fake: generated images (n, c, h, w), `batch["fake"]`, with their graph to the generator.

@@ -34,8 +34,8 @@ _MLFLOW_LENGTH = 250  # Lightning truncates values to this number of characters 
 def log_hyperparameters(trainer: Trainer, module: LightningModule) -> None:
     """Logs the resolved configuration of a run to all loggers of the trainer.
 
-    Without a configuration, it logs the arguments of the module and the datamodule. It does nothing if the trainer has
-    `enable_autolog_hparams=False`. Logged names equal the keys on the command line, such as `model.latent_dim`.
+    Without a configuration, the arguments of the module and the datamodule are logged. Nothing is logged if the trainer
+    has `enable_autolog_hparams=False`. Logged names equal the keys on the command line, such as `model.latent_dim`.
     Numbers are logged as numbers.
     """
     if not trainer.loggers or not trainer.enable_autolog_hparams or not trainer.is_global_zero:

@@ -59,7 +59,8 @@ def hinge_discriminator(real: Float[Tensor, " *shape"], fake: Float[Tensor, " *o
 def least_squares_discriminator(real: Float[Tensor, " *shape"], fake: Float[Tensor, " *other"]) -> Float[Tensor, ""]:
     """Computes the squared difference from 1 for real images plus the squared difference from 0 for generated images.
 
-    It is twice the loss in equation 9 of Mao et al. (2017). Zhu et al. (2017, section 4) also omit the factor 1/2.
+    The result is twice the loss in equation 9 of Mao et al. (2017). Zhu et al. (2017, section 4) also omit the factor
+    1/2.
     """
     return (full_precision(real) - 1).square().mean() + full_precision(fake).square().mean()
 
@@ -102,7 +103,7 @@ def log_softplus(scores: Float[Tensor, " *shape"]) -> Float[Tensor, " *shape"]:
     """
     scores = full_precision(scores)
     far = scores < _FAR_BELOW
-    near = functional.softplus(torch.where(far, _FAR_BELOW, scores)).log()  # no nan in the unused branch
+    near = functional.softplus(torch.where(far, _FAR_BELOW, scores)).log()  # prevents NaN in the unused branch
     return torch.where(far, scores - scores.clamp(max=_FAR_BELOW).exp() / 2, near)
 
 

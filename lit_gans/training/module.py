@@ -1,7 +1,7 @@
-"""Base class of all GANs: its settings, and how Lightning trains, saves and loads it.
+"""Base class of all GANs, with their settings and the hooks by which Lightning trains, saves and loads them.
 
-`gan.py` contains the methods that a GAN can override, `step.py` the iteration, and `sampling.py` the generation of
-samples.
+`gan.py` contains the methods that a GAN can override, `step.py` contains the iteration, and `sampling.py` contains the
+generation of samples.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class AdversarialModule(ImageSampler):
     follows. `trainer.global_step` counts generator iterations.
 
     The constructor of a subclass builds the networks inside `with self.building():`, so that their weights depend on
-    `seed` alone. It assigns them to the attribute `generator` and to one attribute for each of `discriminator_names`.
+    `seed` alone. The constructor assigns the networks to the attribute `generator`, and to one attribute for each name
+    in `discriminator_names`.
 
     A checkpoint contains `state_dict` (`generator.…`, `discriminator.…`), `generator_ema` (averaged generator), and
     `lit_gans` with the format version and the class.
@@ -109,8 +110,8 @@ class AdversarialModule(ImageSampler):
             on CPU and CUDA.
         compile: whether to compile the networks in place. Forward passes that a gradient penalty differentiates twice
             run uncompiled.
-        freeze_discriminator: number of convolutions to freeze in each discriminator, counted from the input layer. It
-            is meant for fine-tuning (Mo et al. 2020).
+        freeze_discriminator: number of convolutions to freeze in each discriminator, counted from the input layer.
+            Freezing is meant for fine-tuning (Mo et al. 2020).
         diffaugment: augmentations of the discriminators' input, both real and generated images. They help on small
             datasets (Zhao et al. 2020).
         augmentation: pipeline of augmentations of the discriminators' input, both real and generated images. Its
@@ -182,8 +183,8 @@ class AdversarialModule(ImageSampler):
     def building(self) -> Iterator[None]:
         """Context manager in which a constructor builds the networks.
 
-        Inside, weights depend on `seed` alone and not on the state of the global random generators. On exit, it sets
-        the memory layout of the networks and compiles them.
+        Inside, weights depend on `seed` alone and not on the state of the global random generators. On exit, the memory
+        layout of the networks is set, and the networks are compiled.
         """
         with forked():
             torch.manual_seed(mix(self.seed, "networks"))
@@ -330,8 +331,8 @@ class AdversarialModule(ImageSampler):
         """Loads a module from a checkpoint, ready for `sample`.
 
         Args:
-            checkpoint_path: path of a checkpoint or of a run's folder. From a folder, it loads the best checkpoint, or
-                the last checkpoint if there is no best one.
+            checkpoint_path: path of a checkpoint or of a run's folder. From a folder, the best checkpoint is loaded, or
+                the last checkpoint if there is no best checkpoint.
             map_location: device of the module, or a function or mapping of devices, see `torch.load`. None means CPU.
             strict, weights_only: arguments of Lightning's method. Loading is always strict and never executes code.
             **kwargs: settings that override the checkpoint's settings.
@@ -351,7 +352,7 @@ class AdversarialModule(ImageSampler):
     def from_checkpoint(cls, checkpoint: dict[str, Any], **kwargs: Any) -> Any:
         """Returns the module of a checkpoint that is already in memory, see `load_from_checkpoint`.
 
-        Before loading, it checks that the networks built from the checkpoint's settings match the checkpoint's weights.
+        Before loading, checks that the networks built from the checkpoint's settings match the checkpoint's weights.
         """
         if not checkpoint["state_dict"]:
             raise RefusedInput("the checkpoint holds no networks.")
@@ -408,8 +409,8 @@ class AdversarialModule(ImageSampler):
     def gather_generator(self) -> None:
         """Gathers the weights for sampling if a strategy shards the networks; every rank must call it.
 
-        It is called before every save, sample and measurement. It first raises `FloatingPointError` if the training has
-        diverged, so that diverged weights are never saved, sampled or measured.
+        This method is called before every save, sample and measurement. It first raises `FloatingPointError` if the
+        training has diverged, so that diverged weights are never saved, sampled or measured.
         """
         self.finite.raise_if_diverged()
         if self._sharding is None:
@@ -419,7 +420,10 @@ class AdversarialModule(ImageSampler):
         self._copies.full = self._full_generator()
 
     def _full_generator(self) -> nn.Module:
-        """Returns a frozen copy of the generator in evaluation mode; if it is sharded, every rank must call it."""
+        """Returns a frozen copy of the generator in evaluation mode.
+
+        Under sharding, every rank must call this method.
+        """
         if self._sharding is None:
             return deepcopy(self.generator).eval().requires_grad_(False)
         generator = self.rebuilt().generator

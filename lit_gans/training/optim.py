@@ -218,7 +218,7 @@ class OptionScheduler(LRScheduler):
     def step(self, epoch: int | None = None) -> None:
         if self.last_epoch > 0:
             return super().step(epoch)
-        # torch warns if a scheduler steps before its optimizer, which happens if a network is only trained later
+        # torch warns if a scheduler steps before its optimizer, which happens if the training of a network starts later
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
             return super().step(epoch)
@@ -235,7 +235,10 @@ class OptionScheduler(LRScheduler):
 
 
 def _is_like(value: Any, default: Any) -> bool:
-    """Whether a value is finite and has the type of torch's default. If the default is None, it can be a number."""
+    """Returns whether a value is finite and has the type of torch's default.
+
+    If the default is None, None and finite numbers are accepted.
+    """
     if isinstance(default, tuple):
         return isinstance(value, tuple) and len(value) == len(default) and all(map(_is_like, value, default))
     if isinstance(default, bool):

@@ -19,12 +19,12 @@ from lit_gans.training.losses import Scores, tensors_of
 def zero_centered_penalty(images: Float[Tensor, "n *shape"], scores: Scores) -> Float[Tensor, ""]:
     """Computes half the mean squared norm of the gradient of the scores with respect to their images.
 
-    For real images this is R1, for generated images R2 (Mescheder et al. 2018, equation 9 and below). It reuses the
-    graph of the scores and needs no additional forward pass.
+    For real images, the result is R1. For generated images, the result is R2 (Mescheder et al. 2018, equation 9 and
+    below). This function reuses the graph of the scores and needs no additional forward pass.
 
     Args:
         images: images that require gradients.
-        scores: scores that were computed from these images, any number of scores per image. Several tensors, for
+        scores: scores that were computed from these images, with any number of scores per image. Several tensors, for
             example from a multi-scale discriminator, are summed.
 
     Returns:
@@ -36,7 +36,8 @@ def zero_centered_penalty(images: Float[Tensor, "n *shape"], scores: Scores) -> 
 def r1_penalty(discriminator: nn.Module, real: Float[Tensor, "n *shape"], *condition: Tensor) -> Float[Tensor, ""]:
     """Computes R1, half the mean squared gradient norm of D at real images (Mescheder et al. 2018, equation 9).
 
-    Unlike `zero_centered_penalty`, it runs a separate forward pass in float32. For generated images, the result is R2.
+    Unlike `zero_centered_penalty`, this function runs a separate forward pass in float32. For generated images, the
+    result is R2.
 
     With batch norm, the score of an image depends on the other images in the batch. R1 then uses the gradient of the
     sum of all scores. StyleGAN2 computes R1 in the same way with minibatch standard deviation (Karras et al. 2020).

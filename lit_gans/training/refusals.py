@@ -110,7 +110,7 @@ def _refuse_processes(trainer: Trainer) -> None:
 
 
 def _launched() -> tuple[str, int]:
-    """Returns the launcher that started this process and its number of processes."""
+    """Returns the name of the launcher that started this process, and the number of processes."""
     if TorchElasticEnvironment.detect():
         return "torchrun", int(os.environ["WORLD_SIZE"])
     if SLURMEnvironment.detect():

@@ -27,7 +27,7 @@ def claim_states(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
 
 
 def refuse_other_architecture(module: LightningModule, checkpoint: dict[str, Any]) -> None:
-    """Raises `RefusedInput` if a checkpoint's networks differ from a module's, or its format is newer."""
+    """Raises `RefusedInput` if a checkpoint's networks differ from the module's networks, or if its format is newer."""
     version = checkpoint.get(FORMAT_KEY, {}).get("format_version", FORMAT_VERSION)
     if version > FORMAT_VERSION:
         raise RefusedInput(
@@ -69,7 +69,7 @@ def refuse_other_optimizers(module: LightningModule, networks: Sequence[str], ch
 
 
 def changed_settings(module: LightningModule, checkpoint: dict[str, Any], most: int | None = None) -> str:
-    """Describes the settings in which a checkpoint differs from a module; lists at most `most` of them."""
+    """Describes the settings in which a checkpoint differs from a module; lists at most `most` settings."""
     theirs, ours = _settings(checkpoint.get("hyper_parameters", {})), _settings(module.hparams)
     changed = [name for name in ours if name in theirs and theirs[name] != ours[name]]
     words = [f"{name}={theirs[name]} there, {ours[name]} here" for name in changed[:most]]

@@ -89,15 +89,15 @@ class ImageSampler(GANDefinition):
             num: number of images.
             seed: seed of the latents. The same seed gives the same latents on any device.
             label: class of all images, for a conditional generator. `None` cycles through all classes.
-            weights: `ema` uses the averaged generator, `raw` the trained generator. `None` uses the averaged generator
-                if it exists, otherwise the trained generator.
+            weights: `ema` uses the averaged generator, and `raw` uses the trained generator. `None` uses the averaged
+                generator if it exists, otherwise the trained generator.
             batch_size: number of images generated at once.
 
         Returns:
             Images in [0, 1].
 
         Raises:
-            RefusedInput: if the generator is not conditioned on such a label, or no averaged weights exist.
+            RefusedInput: if the generator has no class `label`, or if averaged weights are requested but do not exist.
         """
         return self.decode(
             self.sampling_inputs(num, seed),
@@ -110,10 +110,10 @@ class ImageSampler(GANDefinition):
     def forward(self, inputs: Tensor, labels: Tensor | None = None) -> Float[Tensor, "n c h w"]:
         """Generates the same images in [0, 1] as `decode`, but keeps their graph: `gan(z)`.
 
-        It uses the averaged generator if it exists. Training steps call the networks directly instead of this method.
+        This method uses the averaged generator if there is one. Training steps call the networks directly instead.
 
         Args:
-            inputs: latents (n, z). For a GAN that translates images, images in [0, 1].
+            inputs: latents (n, z), or images in [0, 1] if the GAN translates images.
             labels: class of each image, for a conditional generator. `None` cycles through all classes.
 
         Raises:
@@ -195,7 +195,7 @@ class ImageSampler(GANDefinition):
         All samples have the class `label`. If `label` is None, the samples cycle through all classes.
 
         Raises:
-            RefusedInput: if the generator is not conditioned on such a label.
+            RefusedInput: if the generator has no class `label`.
         """
         if label is None:
             return torch.arange(num) % self.num_classes if self.num_classes else None

@@ -86,13 +86,13 @@ class Schedule(ABC):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The first and the last value of the schedule. All values lie between them."""
+        """The first and the last value of the schedule. All values of the schedule lie between these two values."""
         return 1.0, 0.0
 
 
 @dataclass(frozen=True)
 class ConstantSchedule(Schedule):
-    """Keeps the learning rate constant. Other numbers are constant without a schedule."""
+    """Keeps the learning rate constant. Settings other than the learning rate use a plain number instead."""
 
     needs_total = False
 
@@ -108,7 +108,7 @@ def _num_iterations(progress: Progress) -> int:
     """Returns the number of iterations of the training, or 1 before the training begins.
 
     Raises:
-        RefusedInput: if the training has no end.
+        RefusedInput: if the training run has no end.
     """
     if progress.iterations and not progress.total:
         raise RefusedInput("a schedule over all iterations needs trainer.max_steps, or over=NUMBER.")
@@ -151,7 +151,7 @@ class _Transition(Schedule):
 
     @property
     def needs_total(self) -> bool:
-        """Whether the schedule depends on the length of the training."""
+        """Whether the schedule depends on the length of the training run."""
         return self.over is None
 
     @property
@@ -225,7 +225,7 @@ Number = float | Schedule
 
 
 def ends(number: Number) -> tuple[float, float]:
-    """Returns the first and the last value of a number or schedule. All values lie between them."""
+    """Returns the first and the last value of a number or schedule. All values lie between these two values."""
     return number.ends if isinstance(number, Schedule) else (number, number)
 
 

@@ -1,7 +1,7 @@
 """One iteration of adversarial training, from a loader's batch to the losses, without Lightning.
 
 `TrainingStep` is the only training loop. Its `Backend` runs the backward passes and optimizer steps. `backend.py`
-implements it in plain PyTorch, `trainer_backend.py` with Lightning's Trainer and any strategy.
+implements the backend in plain PyTorch. `trainer_backend.py` implements it with Lightning's Trainer and any strategy.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ class TrainingStep:
                 with nullcontext() if index == num - 1 else self.backend.without_averaging():
                     for name, (loss, penalty) in terms.items():
                         objective = share_of_loss(loss if penalty is None else loss + penalty, num)
-                        # With shared scores, the losses of all discriminators share the graph of the augmentation.
-                        # Only the last backward pass may free this graph.
+                        # With shared scores, the losses of all discriminators share the graph of the augmentation. Only
+                        # the last backward pass is allowed to free this graph.
                         retain_graph = self.gan.share_scores and name != [*terms][-1]
                         self.backend.backward(name, objective, retain_graph=retain_graph)
                         share = share_of_loss(loss.detach(), num)

@@ -39,9 +39,9 @@ class Transferred:
 
 @torch.no_grad()
 def transfer(network: nn.Module, state: Mapping[str, Tensor]) -> Transferred:
-    """Copies tensors of a state dict into a network if names and shapes match, or only the color channels differ.
+    """Copies tensors of a state dict into a network if names and shapes match, or if only the color channels differ.
 
-    From color to gray, weights are summed over the channels in layers whose input is an image. They are averaged in
+    From color to gray, weights are summed over the channels in layers whose input is an image. Weights are averaged in
     layers whose output is an image. From gray to color, weights are repeated for each channel. In layers whose input is
     an image, they are also divided by 3. Gray images give the same outputs as before.
 
@@ -95,7 +95,7 @@ def _layer_of(network: nn.Module, name: str) -> nn.Module:
 
 
 def _with_other_colors(weight: Tensor, shape: torch.Size, layer: nn.Module) -> Tensor | None:
-    """Converts a tensor from color to gray channels or the reverse. Returns None if the shapes differ otherwise."""
+    """Converts a tensor from color to gray channels or the reverse. Returns None for other shapes."""
     sizes = enumerate(zip(weight.shape, shape, strict=False))
     different = [(axis, theirs, ours) for axis, (theirs, ours) in sizes if theirs != ours]
     if weight.dim() != len(shape) or len(different) != 1 or {*different[0][1:]} != {1, 3}:

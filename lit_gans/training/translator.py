@@ -32,14 +32,15 @@ class Translator(AdversarialModule):
     """Translates `input`, images of a domain A, to `image`, images of a domain B.
 
     The defaults follow the PyTorch code of Isola et al. (2017) and Zhu et al. (2017). Adam has beta_1 = 0.5 and a
-    learning rate of 2e-4. It is constant for half of the training and then decays to zero.
+    learning rate of 2e-4. The learning rate is constant for half of the training and then decays to zero.
 
     Args:
         jitter: whether to enlarge images by 286/256, crop them back at a random position and flip them horizontally at
             random. Images that are larger than `image_size` are cropped at random instead of enlarged.
         generator_width: number of channels of the generator's highest-resolution feature map.
         discriminator_width: number of channels of the discriminator's highest-resolution feature map.
-        patch_depth: number of downsampling layers in the discriminator. With 3, it classifies patches of 70x70 pixels.
+        patch_depth: number of downsampling layers in the discriminator. With 3 layers, the discriminator classifies
+            patches of 70x70 pixels.
         norm: type of normalization, for example `instance`.
         image_size, generator_optimizer, discriminator_optimizer: see `AdversarialModule`.
         **kwargs: see `AdversarialModule`.
@@ -143,8 +144,8 @@ class Translator(AdversarialModule):
     def predict_step(self, data: Any, batch_idx: int, dataloader_idx: int = 0) -> Float[Tensor, "n c h w"]:
         """Translates a batch of `Trainer.predict`.
 
-        The batch has the format of a training batch. It translates `input` if the batch is a dict that has this key,
-        otherwise the batch's images. The images are uint8 or floats in [-1, 1].
+        The batch has the format of a training batch. The method translates `input` if the batch is a dict that has this
+        key. Otherwise, it translates the batch's images. The images are uint8 or floats in [-1, 1].
         """
         batch = named(data)
         images = {"image": batch["input"] if "input" in batch else batch.get("image")}
@@ -210,13 +211,13 @@ def spread(images: Tensor, num: int, rows: Int64[Tensor, " n"] | None = None) ->
     Args:
         images: the images to select from.
         num: number of images to select.
-        rows: indices into the selected images, to return only these. None returns all selected images.
+        rows: indices of the selected images to return. None returns all selected images.
     """
     return images[(torch.arange(num) if rows is None else rows) * len(images) // num]
 
 
 def with_channels_of(images: Tensor, others: Tensor) -> Tensor:
-    """Converts images to the number of channels of `others`. If the numbers differ, the result is gray."""
+    """Converts images to the same number of channels as `others`. If the number changes, the result is gray."""
     return images if images.shape[1] == others.shape[1] else images.mean(1, keepdim=True).expand_as(others)
 
 

@@ -49,14 +49,14 @@ MODES: dict[str, tuple[Any, bool, dict[str, bool]]] = {
 }
 _ON_CPU = ("fp32", "bf16")
 _STRATEGIES = ("auto", *(name.removeprefix("network_") for name in NAMES))
-_SMALL = ("sngan", "wgan_gp", "r3gan")  # GANs with 32-pixel images in their papers; all other GANs get 64 pixels
+_SMALL = ("sngan", "wgan_gp", "r3gan")  # GANs with 32-pixel images in their papers; all other GANs use 64 pixels
 _MEBIBYTE = 2**20
-_FIRST_ESTIMATE = {False: 4.0, True: 60.0}  # expected seconds for a cell without and with compilation
+_FIRST_ESTIMATE = {False: 4.0, True: 60.0}  # expected duration of a cell without and with compilation, in seconds
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Combination of a GAN, a mode, a batch size per process and a strategy to measure."""
+    """One benchmark: the combination of a GAN, a mode, a batch size per process and a strategy."""
 
     gan: str
     mode: str
@@ -82,19 +82,20 @@ def bench(
     device: Literal["cpu", "cuda"] | None = None,
     output: str | None = None,
 ) -> dict[str, Any]:
-    """Measures the training speed and the peak memory of GANs in short trainings.
+    """Measures the training speed and the peak memory of GANs in short training runs.
 
     Every combination of a GAN, a mode, a batch size and a strategy is trained for a short time. Prints the number of
     real images per second over all processes and discriminator steps, the median duration of an iteration in
-    milliseconds, and the peak memory. The peak memory is allocated by torch on a GPU, and used by the process on a CPU.
+    milliseconds, and the peak memory. On a GPU, this is the memory that torch allocates; on a CPU, it is the memory
+    that the process uses.
 
     The modes `fp32` (without TF32), `tf32`, `bf16` and `fp16` use the default memory format. The mode `channels_last`
     is bf16 with the channels-last memory format, and `compile` additionally compiles the networks. The images are
     random and already on the device. Every iteration updates an averaged generator, and every tenth iteration writes a
     row of `metrics.csv`.
 
-    Small batches are measured first and compiled networks last. Combinations that fail, or for which no time is left,
-    are listed.
+    Small batches are measured first and compiled networks last. Combinations that fail or do not start within the time
+    limit are listed.
 
     Args:
         gans: names of GANs; null measures all GANs of this package.
@@ -140,7 +141,7 @@ def bench(
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """Returns the properties of the machine on which timings depend: device, number of threads and versions."""
+    """Returns the properties of the machine that affect timings: device, number of threads and versions."""
     properties = {"device": device.type, "threads": torch.get_num_threads(), "python": platform.python_version()}
     if device.type == "cuda":
         card = torch.cuda.get_device_properties(device)
@@ -157,7 +158,7 @@ def machine(device: torch.device) -> dict[str, Any]:
 def _run(
     cells: list[Cell], sizes: dict[str, Any], device: str, deadline: float, result: dict[str, Any], output: str | None
 ) -> None:
-    """Measures cells in order until the deadline, and writes the results after every cell."""
+    """Runs the benchmarks in order until the deadline, and writes the results after every benchmark."""
     estimates = dict(_FIRST_ESTIMATE)
     for cell in cells:
         start, compiles = time.monotonic(), cell.mode == "compile"
@@ -170,17 +171,17 @@ def _run(
                 result["cells"].append(asdict(cell) | measured)
             except (RefusedInput, RuntimeError, torch.multiprocessing.ProcessRaisedException) as error:
                 result["failed"][str(cell)] = one_line(str(error).strip().splitlines()[-1])[:300]
-            # the factor is a reserve, because the next cell may have a larger network
+            # the factor is a safety margin, because the next cell may have a larger network
             estimates[compiles] = 1.5 * (time.monotonic() - start)
         if output is not None:
             Path(output).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
-# ---- measurement of a cell
+# ---- running one benchmark
 
 
 def _measure(cell: Cell, sizes: dict[str, Any], device: str) -> dict[str, Any]:
-    """Trains a cell in this process, or in new processes if it needs several or a strategy, and returns the result."""
+    """Runs a benchmark and returns the result. Starts new processes if there is a strategy or more than one process."""
     with tempfile.TemporaryDirectory() as folder:
         if cell.strategy == "auto" and cell.processes == 1:
             return _train(cell, sizes, device, folder)
@@ -191,7 +192,7 @@ def _measure(cell: Cell, sizes: dict[str, Any], device: str) -> dict[str, Any]:
 
 
 def _rank(rank: int, cell: Cell, sizes: dict[str, Any], device: str, folder: str, port: int) -> None:
-    """Trains a cell as one of several processes, with torchrun's environment variables. Rank 0 writes the result."""
+    """Runs a benchmark on one of several processes, with torchrun's environment variables. Rank 0 writes the result."""
     num, text = str(cell.processes), str(rank)
     os.environ |= {"RANK": text, "LOCAL_RANK": text, "GROUP_RANK": "0", "WORLD_SIZE": num, "LOCAL_WORLD_SIZE": num}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "bench"}

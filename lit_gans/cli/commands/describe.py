@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
 
 
 def describe(model: AdversarialModule) -> list[dict[str, Any]]:
-    """Prints the number of parameters and multiply-adds and the memory of every network.
+    """Prints the numbers of parameters and multiply-adds, and the memory, of every network.
 
     Args:
         model: model to describe; `data.image_size` and `data.channels` set the size of its images.

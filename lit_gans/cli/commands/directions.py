@@ -1,4 +1,4 @@
-"""`lit-gans directions checkpoint=PATH`: generates images along the directions of latents that change them most.
+"""`lit-gans directions checkpoint=PATH`: generates images along the latent directions that change images most.
 
 Examples:
     lit-gans directions checkpoint=outputs/dcgan_digits/version_0
@@ -36,7 +36,8 @@ def directions(
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
-            hf://owner/name. For a run folder, the best checkpoint is used, or the last one if there is no best.
+            hf://owner/name. For a run folder, the best checkpoint is used, or the last checkpoint if there is no best
+            checkpoint.
         num: number of directions.
         steps: number of images from one end of a direction to the other end. The middle image shows the latent itself.
             A video also plays the images backwards.

@@ -91,15 +91,15 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measures scores of generated images, prints the values and their protocol, and saves both as JSON.
 
-    A score that needs more images than there are is left out. The record states the reason.
+    A score is left out if it needs more images than there are. The record states the reason.
 
     Args:
         checkpoint: path of a checkpoint or of a run folder to sample from. For a run folder, the best checkpoint is
-            used, or the last one if there is no best.
+            used, or the last checkpoint if there is no best checkpoint.
         fake: folder of generated images, used instead of a checkpoint.
         real: folder of real images.
         data: source of real images; null uses `real`, or the data that the checkpoint was trained on.
-        metrics: feature extractor, scores, number of samples and seed; null uses the metrics of the training.
+        metrics: feature extractor, scores, number of samples and seed; null uses the metrics of the training run.
         image_size: height and width to which images in folders are resized; null requires images of equal size.
         value_range: values of files in folders that are mapped to black and white; null uses 0 and 255, or 0 and 65535
             for 16-bit files.

@@ -1,4 +1,4 @@
-"""`lit-gans export checkpoint=PATH [format=onnx]`: networks as safetensors, a generator as ONNX, or for diffusers.
+"""`lit-gans export checkpoint=PATH [format=onnx]`: writes networks as safetensors, as ONNX or for diffusers.
 
 Examples:
     lit-gans export checkpoint=outputs/dcgan_digits/version_0 dtype=float16 output=my_networks
@@ -44,7 +44,7 @@ def export(
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote. For a run folder,
-            the best checkpoint is used, or the last one if there is no best.
+            the best checkpoint is used, or the last checkpoint if there is no best checkpoint.
         format: `safetensors`, `onnx` or `diffusers`.
         output: output folder, or path of the ONNX file; null uses `networks/`, `generator.onnx` or `diffusers/` in the
             run folder.

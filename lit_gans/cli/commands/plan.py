@@ -55,40 +55,41 @@ from lit_gans.training.callback import callbacks_of
 from lit_gans.training.module import AdversarialModule
 
 EXPERIMENT, MODEL = "photos", "dcgan"  # experiment that a plan is based on, and its model
-_OWN_KEYS = ("minutes", "output")  # keys of this command that are not keys of a training
+_OWN_KEYS = ("minutes", "output")  # keys of this command that are not part of a run's configuration
 _NOT_WRITTEN = ("experiment", "resume", "init_from", *_OWN_KEYS)
-_TRIAL = 3.0  # duration of a timed training, in seconds
+_TRIAL = 3.0  # duration of a timed training run, in seconds
 _OVERHEAD = 0.05  # share of the time that is spent outside of iterations: startup, sample grids and checkpoints
 _TIMED_IMAGES = 32  # number of images with which the evaluation is timed
 _FEW = 500  # number of images below which a message suggests fine-tuning
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command with the arguments of a training and of `plan`, and returns the exit code."""
+    """Runs the command with arguments of `train` and `plan`, and returns the exit code."""
     quiet()
     return exit_with_2(lambda: print(f"next:      {_next(_plan(arguments), arguments)}", flush=True))
 
 
 def _next(path: Path, arguments: list[str]) -> str:
-    """Returns the command that trains with the plan. It includes `init_from`, which the experiment does not contain."""
+    """Returns the command that trains with the plan. The command includes `init_from`, which the plan lacks."""
     init_from = [item for item in arguments if key_of(item) == "init_from"]
     return " ".join(map(shlex.quote, ["lit-gans", "train", f"experiment={path}", *init_from]))
 
 
 def planned(arguments: list[str]) -> list[str]:
-    """Replaces `experiment=photos` by the experiment that `plan` writes for the arguments of a training.
+    """Replaces `experiment=photos` by the experiment that `plan` writes for the other arguments.
 
-    `data=folder` without a model and an experiment is replaced, too. If the training resumes, the existing plan is
-    used. The arguments of all other trainings are returned unchanged.
+    `data=folder` without a model and an experiment is replaced, too. If the run resumes, the existing plan is used. All
+    other arguments are returned unchanged.
 
     Raises:
-        RefusedInput: If there are several runs or processes, since each of them would choose different settings.
+        RefusedInput: If there are several runs or processes, because each run or process would choose different
+            settings.
     """
     values = {key_of(item): item.partition("=")[2] for item in arguments}
     is_folder_alone = values.get("data") == "folder" and not {"experiment", "model"} & {*values}
     if values.get("experiment") != EXPERIMENT and not is_folder_alone:
         return arguments
-    if any(item.startswith("-") for item in arguments) and not is_sweep(arguments):  # --cfg only prints, no training
+    if any(item.startswith("-") for item in arguments) and not is_sweep(arguments):  # --cfg prints, and trains nothing
         return _split(arguments)[1]
     processes = max(int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "SLURM_NTASKS"))
     if is_sweep(arguments) or processes > 1:
@@ -100,7 +101,7 @@ def planned(arguments: list[str]) -> list[str]:
         )
     resumes = values.get("resume", "none") != "none"
     path = _path(values) if resumes else _plan(arguments)
-    # a resumed training keeps the typed values, since the existing plan may have been written with different values
+    # a resumed run keeps the typed values, because the existing plan may have been written with different values
     rest = (item for item in _split(arguments)[1] if key_of(item) != "experiment")
     return [f"experiment={path}", *(item for item in rest if resumes or not _is_written(item))]
 
@@ -108,10 +109,10 @@ def planned(arguments: list[str]) -> list[str]:
 def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None) -> Path:
     """Chooses settings for training on a folder of images within a given time, and writes them as an experiment.
 
-    Inspects the images and times short trainings on this device. Then chooses the image size, the width of the
+    Inspects the images and times short training runs on this device. Then chooses the image size, the width of the
     networks, the batch size, the weight of R1, the number of iterations and the evaluation. Prints every choice with
-    the keys that change it, and the expected duration. Keys of `lit-gans train` that the user sets are kept. The rules
-    are in `lit_gans.cli.rules`.
+    the keys that change it, and the expected duration. Values that the user sets for keys of `lit-gans train` are kept.
+    The rules are in `lit_gans.cli.rules`.
 
     Args:
         minutes: duration of the training in minutes, including evaluations.
@@ -138,7 +139,7 @@ def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None)
 
 
 def _split(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """Splits arguments into the validated values of this command's own keys, and the keys of a training."""
+    """Splits arguments into the validated values of this command's own keys, and the arguments of `train`."""
     own = {item: yaml.safe_load(item.partition("=")[2]) for item in arguments if key_of(item) in _OWN_KEYS}
     values = validated(plan, {str(key_of(item)): value for item, value in own.items()}, skip=frozenset(("overrides",)))
     return values, [item for item in arguments if item not in own]
@@ -155,7 +156,7 @@ def _plan(arguments: list[str]) -> Path:
 
 @dataclass(frozen=True)
 class Beginning:
-    """Run whose networks initialize a training.
+    """Existing run whose networks initialize a new run.
 
     Args:
         checkpoint: path of the run's checkpoint.
@@ -172,7 +173,7 @@ def beginning(overrides: list[str]) -> Beginning | None:
     """Returns the run that `init_from` selects, or None if `init_from` is not set.
 
     Raises:
-        RefusedInput: If the run does not exist, or if its class is not an option of `model`.
+        RefusedInput: If the run does not exist, or if the class of its model is not an option of `model`.
     """
     path = next((value_of(item) for item in overrides if key_of(item) == "init_from"), None)
     if path is None:
@@ -194,8 +195,8 @@ class Choice:
 
     Args:
         given: options and values that the user sets.
-        begins: run whose networks initialize the training, or None. Its image size, network and widths are treated as
-            set by the user.
+        begins: run whose networks initialize the training, or None. The run's image size, network and widths are
+            treated as set by the user.
     """
 
     def __init__(self, given: dict[str, Any], begins: Beginning | None = None) -> None:
@@ -225,7 +226,7 @@ class Choice:
 
 
 def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
-    """Completes the choice for a training of `seconds`, and yields lines that describe it."""
+    """Completes the choice for a training run of `seconds`, and yields lines that describe the choice."""
     if choice.values["data"] != "folder":
         raise RefusedInput(f"a plan is for data=folder, not data={choice.values['data']}.")
     module, data, _ = build(choice.config(metrics="none"))
@@ -291,7 +292,7 @@ def _description_of_beginning(choice: Choice) -> str:
     """Returns a description of the run whose networks initialize the training.
 
     Raises:
-        RefusedInput: If the checkpoint of the run fits too few weights of the networks.
+        RefusedInput: If the run's checkpoint fits too few weights of the networks.
     """
     assert choice.begins is not None
     module, _, _ = build(choice.config(metrics="none"))
@@ -302,7 +303,7 @@ def _description_of_beginning(choice: Choice) -> str:
 
 
 def _choose_sizes(choice: Choice, pictures: Survey, seconds: float) -> Timing:
-    """Chooses the image size, width and batch size for a training of `seconds`, and returns its timing."""
+    """Chooses the image size, width and batch size for a training run of `seconds`, and returns the timing."""
     is_set = "data.image_size" in choice.given
     sizes = [as_size(choice.values["data.image_size"])] if is_set else rules.possible_sizes(pictures)
     widths = (choice.values["model.generator_width"],) if "model.generator_width" in choice.given else rules.WIDTHS
@@ -326,13 +327,14 @@ def _choose_sizes(choice: Choice, pictures: Survey, seconds: float) -> Timing:
 def _choose_evaluation(
     choice: Choice, pictures: Survey, seconds: float, seen: tuple[str, ...]
 ) -> tuple[float, str, list[str]]:
-    """Chooses the evaluation for a training of `seconds`.
+    """Chooses the evaluation for a training run of `seconds`.
 
     Args:
         choice: choice to complete.
         pictures: survey of the images.
         seconds: duration of the training in seconds.
-        seen: names of the feature extractors that a loss of the model uses, which the evaluation must not use.
+        seen: names of the feature extractors that a loss of the model uses. The evaluation must not use these
+            extractors.
 
     Returns:
         The duration of all measurements in seconds, a description, and additional sentences.
@@ -370,7 +372,7 @@ def _choose_evaluation(
 
 
 class RandomImages(ImageData):
-    """Random images for timing. The speed of a training does not depend on the contents of the images."""
+    """Random images for timing. The training speed does not depend on the contents of the images."""
 
     possible_channels = None
 

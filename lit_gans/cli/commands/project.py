@@ -41,11 +41,12 @@ def project(
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
-            hf://owner/name. For a run folder, the best checkpoint is used, or the last one if there is no best.
+            hf://owner/name. For a run folder, the best checkpoint is used, or the last checkpoint if there is no best
+            checkpoint.
         input: image or folder of images, which are resized to the size of the model.
         label: class of all images, for a model that was trained with classes; null cycles through all classes.
         steps: number of optimization steps.
-        starts: number of random latents. The optimization for an image starts from the best of them.
+        starts: number of random latents. The optimization for an image starts from the best of these latents.
         prior: weight of the log density of the latents. A larger weight finds more typical images.
         seed: seed of the random latents.
         value_range: values of the input files that are mapped to black and white; null uses the range of the training

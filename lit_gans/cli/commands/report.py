@@ -39,7 +39,7 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
     Args:
         run: run folder.
         num: number of samples.
-        neighbors: whether to find the nearest real images, for which the training data is read.
+        neighbors: whether to find the nearest real images. This reads the training data.
         seed: seed of the samples.
         output: HTML file to write; null writes `report.html` in the run folder.
 

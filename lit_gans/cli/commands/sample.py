@@ -1,4 +1,4 @@
-"""`lit-gans sample checkpoint=PATH num=64`: generates images from a checkpoint, and a grid of them.
+"""`lit-gans sample checkpoint=PATH num=64`: generates images from a checkpoint, and a grid of all images.
 
 Examples:
     lit-gans sample checkpoint=outputs/dcgan_digits/version_0/checkpoints/last.ckpt
@@ -49,20 +49,21 @@ def sample(
     """Writes generated images as PNG files and a grid of all images. For points, writes a table and a plot.
 
     Existing files with the same names are overwritten. Images with 2 or more than 4 channels, and images of data with
-    data.dtype=float32, are written as NPY files instead, because PNG does not support them. NPY files have shape
-    (h, w, c) and dtype float32, with values in data.value_range, or in [0, 1] if it is not set.
+    data.dtype=float32, are written as NPY files instead, because PNG does not support them. NPY files have shape (h, w,
+    c) and dtype float32, with values in data.value_range, or in [0, 1] if data.value_range is not set.
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
-            hf://owner/name. For a run folder, the best checkpoint is used, or the last one if there is no best.
+            hf://owner/name. For a run folder, the best checkpoint is used, or the last checkpoint if there is no best
+            checkpoint.
         num: number of images.
         seed: seed of the latents.
         label: class of all images, for a model that was trained with classes; null cycles through all classes.
         input: image to translate or folder of images, for pix2pix and CycleGAN. Every output image has the name of its
             input image.
         direction: `b_to_a` translates images of the second domain to the first domain, for CycleGAN.
-        whole: whether to translate full-size images; false resizes images to the size of the model; null is true if the
-            model was trained on crops of larger images.
+        whole: whether to translate full-size images; false resizes images to the size of the model; null translates
+            full-size images if the model was trained on crops of larger images.
         value_range: values of the input files that are mapped to black and white; null uses the range of the training
             data.
         max_pixels: maximum number of pixels of an input file; null sets no limit.
@@ -117,7 +118,7 @@ def _translations(
     if not whole:
         pictures = torch.cat([read_at(path, frame) for path in paths])
         return names, [*module.translate(pictures, seed=seed, weights=weights)]
-    # one at a time, because images may have different sizes
+    # translates one image at a time, because images may have different sizes
     followed = follow("translating full-size images", paths, len(paths), size=lambda _: 1)
     return names, [module.translate(read_at(path, frame, whole), seed=seed, weights=weights)[0] for path in followed]
 
@@ -147,7 +148,7 @@ def _write_images(
 
 
 def _of_one_size(images: list[Float[Tensor, "c _ _"]]) -> Float[Tensor, "n c h w"]:
-    """Returns images in one tensor. Smaller images are padded with black to the size of the largest."""
+    """Returns images in one tensor. Smaller images are padded with black to the size of the largest image."""
     height, width = (max(image.shape[axis] for image in images) for axis in (1, 2))
     return torch.stack([functional.pad(each, (0, width - each.shape[2], 0, height - each.shape[1])) for each in images])
 

@@ -183,8 +183,8 @@ def _run_job(composed: DictConfig, typed: list[str], notices: list[str], address
 def _folder(composed: DictConfig, sweeping: bool, address: str | None) -> Path:
     """Returns the folder of a run: the folder given by the user, or a numbered folder in a sweep, or a version folder.
 
-    `resume=auto` returns the newest version folder, otherwise the folder is new. The folder is always new for a run
-    that is copied to a URL.
+    For `resume=auto`, the newest version folder is returned. Otherwise, the version folder is new. The folder is always
+    new for a run that is copied to a URL.
 
     Raises:
         RefusedInput: If the folder cannot be created.
@@ -194,7 +194,7 @@ def _folder(composed: DictConfig, sweeping: bool, address: str | None) -> Path:
         return Path(hydra.runtime.output_dir)
     experiment_choices = hydra.runtime.choices
     overrides = {key_of(item): item for item in hydra.overrides.task}
-    # composing takes 0.2 s, so it is done only if an override may differ from the experiment
+    # composing takes 0.2 s, so it is skipped unless an override can differ from the experiment
     if experiment_choices["experiment"] is not None and {"model", "data"} & overrides.keys():
         experiment = [*hydra.overrides.hydra, *(item for key, item in overrides.items() if key == "experiment")]
         composed_alone = compose(hydra.job.config_name, experiment, return_hydra_config=True)
@@ -295,8 +295,8 @@ def _resolved(config: dict[str, Any]) -> Iterator[Path]:
 def _files(composed: DictConfig, config: dict[str, Any]) -> dict[str, str]:
     """Returns the contents of `config.yaml` and `run.yaml` by file name.
 
-    `config.yaml` is the resolved configuration, and `run.yaml` the equivalent configuration for the Lightning CLI. A
-    training with `run.yaml` writes to the subfolder `fit` of this run.
+    `config.yaml` is the resolved configuration, and `run.yaml` the equivalent configuration for the Lightning CLI.
+    Training with `run.yaml` writes to the subfolder `fit` of this run.
     """
     for_cli = composed.copy()
     for_cli.trainer.default_root_dir = str(Path(config["trainer"]["default_root_dir"]) / "fit")

@@ -30,8 +30,8 @@ def backward_into(engines: list[Any], loss: Tensor, inputs: list[nn.Parameter], 
     """Runs a backward pass that computes gradients only for the given parameters, which can belong to several engines.
 
     `engine.backward` does not support this. From stage 1 on, `prepare_backward` ensures that each engine finishes the
-    backward pass. In stage 0, DeepSpeed does not support backward passes other than the engine's
-    (https://github.com/deepspeedai/DeepSpeed/pull/7665), so that this function calls `_backward_epilogue`.
+    backward pass. In stage 0, DeepSpeed supports only the engine's own backward pass
+    (https://github.com/deepspeedai/DeepSpeed/pull/7665), so this function calls `_backward_epilogue`.
     """
     loss.backward(inputs=inputs, retain_graph=retain_graph)
     for engine in engines if not stage else ():
@@ -114,8 +114,8 @@ def forbid_compiled_operations(deepspeed: Any) -> None:
     """Prevents DeepSpeed from compiling operations, by clearing `deepspeed.ops.__compatible_ops__`.
 
     On a CPU, the ranks would otherwise compile a communication operation at startup. If such a compilation was killed
-    before, they would wait forever, as https://github.com/huggingface/transformers/issues/12715 reports. There is no
-    public setting.
+    earlier, the ranks would wait forever, as https://github.com/huggingface/transformers/issues/12715 reports. There is
+    no public setting.
     """
     deepspeed.ops.__compatible_ops__ = defaultdict(bool)  # a defaultdict, because earlier versions do not use `get`
 
@@ -128,8 +128,8 @@ def stays_gathered(parameter: nn.Parameter) -> bool:
 def gather_small(engine: Any) -> None:
     """Gathers the small parameters of stage 3, which are listed in `persistent_parameters`.
 
-    Stage 3 does not free these parameters after its first step. Before the first step, it frees them after each forward
-    pass, and does not gather them for computations outside of a forward pass. No issue found.
+    Stage 3 does not free these parameters after its first step. Before the first step, stage 3 frees them after each
+    forward pass, and does not gather them for computations outside of a forward pass. No issue found.
     """
     if small := engine.optimizer.persistent_parameters:
         small[0].all_gather(small)

@@ -22,8 +22,8 @@ def descriptions(parser: ArgumentParser) -> dict[str, str]:
 def nested_argument(value: Any) -> tuple[str, Any] | None:
     """Returns the key and the text of a nested argument of a registered type, such as `lr` in `--optimizer.lr 0.1`.
 
-    Returns None for all other values. jsonargparse passes nested arguments to the deserializer of a registered type as
-    a private `_common.NestedArg`. No issue found.
+    The deserializer of a registered type receives such an argument as a private `_common.NestedArg`. Returns None for
+    all other values. No issue found.
     """
     return (value.key, value.val) if type(value).__name__ == "NestedArg" else None
 
@@ -32,9 +32,9 @@ def previous_value(kind: type) -> Any:
     """Returns the previous value of the argument that is being parsed, or else its default.
 
     jsonargparse converts a default that is a dataclass to a mapping with `class_path`. Returns None if neither value is
-    an instance of `kind` or such a mapping. The deserializer of a registered type calls this function.
-    jsonargparse passes the previous value to nested types only. Without it, `--optimizer.lr 0.1` would reset all other
-    arguments of the optimizer. Reads the local variables `prev_val` and `self` of
+    an instance of `kind` or such a mapping. The deserializer of a registered type calls this function, because
+    jsonargparse passes the previous value only to nested types. Without the previous value, `--optimizer.lr 0.1` would
+    reset all other arguments of the optimizer. Reads the local variables `prev_val` and `self` of
     `_typehints.ActionTypeHint._check_type`. No issue found.
     """
     frame: FrameType | None = inspect.currentframe()

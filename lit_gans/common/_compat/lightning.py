@@ -69,7 +69,7 @@ def start_others_with(trainer: Trainer, command: Sequence[str]) -> None:
 def children(launcher: object) -> list[subprocess.Popen]:
     """Returns the processes that Lightning has started, from `_SubprocessScriptLauncher.procs`.
 
-    The method `kill` of the launcher does not wait for the processes, so that they can remain as zombies:
+    The method `kill` of the launcher does not wait for the processes, so they can remain as zombies:
     https://github.com/Lightning-AI/pytorch-lightning/issues/17248.
     """
     return list(launcher.procs) if isinstance(launcher, launchers._SubprocessScriptLauncher) else []
@@ -79,8 +79,8 @@ def use_by_default(strategy: Strategy, checkpoint_io: CheckpointIO) -> None:
     """Sets the checkpoint plugin of a strategy, unless the user has set one.
 
     Reads `Strategy._checkpoint_io`, because the public property `checkpoint_io` returns the default plugin of Lightning
-    if the user has set none. A plugin in the constructor of a strategy would raise an error if the user sets a plugin,
-    too. No issue found.
+    if the user has set no plugin. A plugin in the constructor of a strategy would raise an error if the user sets a
+    plugin, too. No issue found.
     """
     if strategy._checkpoint_io is None:
         strategy.checkpoint_io = checkpoint_io
@@ -97,7 +97,7 @@ def process_group_backend(strategy: DDPStrategy) -> str:
 
 
 def finds_unused_parameters(strategy: DDPStrategy) -> bool:
-    """Returns whether DDP searches for unused parameters, which frozen networks require.
+    """Returns whether DDP searches for unused parameters, as is necessary for frozen networks.
 
     Reads `DDPStrategy._ddp_kwargs`, because there is no public API for the arguments that the strategy passes to
     DistributedDataParallel. No issue found.
@@ -123,7 +123,7 @@ def cluster_environment(trainer: Trainer) -> ClusterEnvironment | None:
 
 
 def row_of_iteration(trainer: Trainer) -> tuple[int, dict[str, Any]] | None:
-    """Returns the step and the values that Lightning passes to the loggers after this iteration, or None.
+    """Returns the step and the values that Lightning will log after this iteration, or None if it logs no values.
 
     Reads `Trainer._logger_connector` and `_batches_that_stepped`. The loggers receive the values only after the last
     hook of the iteration, and therefore after callbacks have written checkpoints:
@@ -149,10 +149,10 @@ def may_stop(trainer: Trainer) -> bool:
 class KeepsGivenSettings:
     """Mixin for subclasses of `LightningCLI` that keeps the settings of the command line when a run is resumed.
 
-    It must precede `LightningCLI` in the base classes. It disables `_parse_ckpt_path`, which overwrites the settings
-    with the settings in the checkpoint of `--ckpt_path`. That method also raises an error if the checkpoint does not
-    name the model class in Lightning's format. The modules of this package compare the settings themselves when a run
-    is resumed. A hook is requested in https://github.com/Lightning-AI/pytorch-lightning/issues/21255.
+    The mixin must precede `LightningCLI` in the base classes. It disables `_parse_ckpt_path`, which replaces the
+    settings by the settings in the checkpoint of `--ckpt_path`. That method also raises an error if the checkpoint does
+    not name the model class in Lightning's format. The modules of this package compare the settings themselves when a
+    run is resumed. A hook is requested in https://github.com/Lightning-AI/pytorch-lightning/issues/21255.
     """
 
     def _parse_ckpt_path(self) -> None:
@@ -188,9 +188,10 @@ def set_steps(trainer: Trainer, number: int) -> None:
 def skip_empty_hooks(callbacks: Sequence[Callback]) -> None:
     """Makes Lightning skip the hooks of an iteration that a callback does not override.
 
-    Lightning calls eight hooks of each callback per iteration with two networks. Most are empty, but each call enters a
-    profiler and formats the callback's `state_key`. `call._call_callback_hooks` skips hooks that are not callable, so
-    this function sets empty hooks of the instance to None. Their classes are not changed. No issue found.
+    With two networks, Lightning calls eight hooks of each callback per iteration. Most are empty, but each call enters
+    a profiler and formats the callback's `state_key`. `call._call_callback_hooks` skips hooks that are not callable, so
+    this function sets empty hooks of the instance to None. The classes of the callbacks are not changed. No issue
+    found.
     """
     for callback in callbacks:
         for name in _ITERATION_HOOKS:
@@ -223,7 +224,8 @@ def begin_epoch_after_resume(trainer: Trainer) -> None:
 
     In this case, Lightning completes the previous epoch, but does not count the new epoch as started
     (`FitLoop.on_advance_start`). All later checkpoints of the run would then count one epoch too few. A run that
-    resumes from one of them would restart its epoch, with images that were already used for training. No issue found.
+    resumes from such a checkpoint would restart the epoch, with images that were already used for training. No issue
+    found.
     """
     loop = trainer.fit_loop
     progress, end = loop.epoch_progress, trainer.max_epochs

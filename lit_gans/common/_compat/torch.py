@@ -36,11 +36,12 @@ NormBase = batchnorm._NormBase
 # Base class for modes that intercept all operators. No issue found.
 TorchDispatchMode = _python_dispatch.TorchDispatchMode
 
-# Operator behind `float(tensor)`. torch passes modes a plain number for a number of the script. No issue found.
+# Operator that `float(tensor)` calls. Dispatch modes also receive it for Python numbers, which torch does not wrap in a
+# tensor. No issue found.
 NUMBER_OF_TENSOR = torch.ops.aten._local_scalar_dense.default
 
-# Return the leaves of nested structures, and apply a function to them. A public `torch.utils.pytree` is proposed in
-# https://github.com/pytorch/pytorch/pull/175082.
+# Functions that return the leaves of nested structures, or apply a function to the leaves. A public
+# `torch.utils.pytree` is proposed in https://github.com/pytorch/pytorch/pull/175082.
 tree_leaves = _pytree.tree_leaves
 tree_map = _pytree.tree_map
 
@@ -71,15 +72,15 @@ def default_store() -> Store:
     return distributed_c10d._get_default_store()
 
 
-# Nodes of a graph between a loss and its terms.
+# Names of the graph nodes that can lie between a loss and its terms.
 _OF_LOSSES = {"Add", "Sub", "Neg", "Mul", "Div", "Mean", "Sum", "ToCopy", "Squeeze", "View", "Reshape", "Clone"}
 _MOST_NODES = 1000
 
 
 def loss_factors(loss: Tensor) -> Iterator[tuple[float, bool]]:
-    """Yields the numbers that multiply or divide a loss or a part of it, and whether they divide it.
+    """Yields the numbers that multiply or divide a loss or one of its terms, and whether each number divides.
 
-    Walks the graph of the loss down to the first nodes that compute with more than sums and products. Reads
+    Traverses the graph of the loss, and stops at nodes that compute more than sums and products. Reads
     `grad_fn._saved_other`: torch documents attributes with this prefix in its notes on autograd mechanics. No issue
     found.
     """
@@ -182,7 +183,7 @@ def is_compiled(module: nn.Module) -> bool:
 
 
 def begin_forward(sharded: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Gathers the parameters of a sharded module before a forward pass, and returns its arguments. No issue found."""
+    """Gathers the parameters of a sharded module before a forward pass, and returns the arguments. No issue found."""
     return sharded._get_fsdp_state()._pre_forward(sharded, args, kwargs)
 
 
@@ -232,6 +233,6 @@ def set_global_module_hooks(hooks: dict[str, Any]) -> None:
 def print_options() -> dict[str, Any]:
     """Returns the current settings of `torch.set_printoptions`, from `torch._tensor_str.PRINT_OPTS`.
 
-    torch has no public function that returns them. No issue found.
+    torch has no public function that returns these settings. No issue found.
     """
     return asdict(_tensor_str.PRINT_OPTS)

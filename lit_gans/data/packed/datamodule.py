@@ -1,4 +1,4 @@
-"""Base classes of sources of image files, which pack the images once and serve them from device, memory or disk."""
+"""Base classes of sources that pack image files once, and serve the images from the device, main memory or disk."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ class PackedData(ImageData):
         dtype: `uint8`, or `float32`, which keeps the depth of 16-bit and floating-point files and needs four times as
             much space.
         value_range: stored values that become black and white. Required for files with floating-point numbers, negative
-            numbers or more than 16 bits. Values outside of the range are clipped, and the files are counted. null uses
-            0 and 255 for 8-bit files, and 0 and 65535 for 16-bit files.
+            numbers or more than 16 bits. Values outside of the range are clipped, and the number of such files is
+            logged. null uses 0 and 255 for 8-bit files, and 0 and 65535 for 16-bit files.
         crop: `center` crops the largest central region that has the aspect ratio of the images. A number crops a
             central square of that side length in pixels, and [height, width] crops a central rectangle. `none` does
             not crop. If the cropped region has another aspect ratio than the images, resizing distorts it.
-        background: red, green and blue, 0 to 255, of the background behind transparent files. Used for 1 and 3
+        background: color behind transparent pixels (red, green, blue), each from 0 to 255. Used only for 1 and 3
             channels.
         class_weights: relative frequencies of the classes. `balanced` samples all classes equally often. A mapping of
             class names to numbers, such as {cat: 1, dog: 3}, samples the classes in these proportions. null uses each
@@ -159,9 +159,9 @@ class PackedData(ImageData):
         raise NotImplementedError
 
     def arrangement(self) -> dict[str, Any]:
-        """Returns the plain values that determine, in addition to the packed images, the contents of each row.
+        """Returns the plain values that, together with the packed images, determine the contents of each row.
 
-        There are none by default.
+        By default, returns no values.
         """
         return {}
 
@@ -209,7 +209,8 @@ class PackedData(ImageData):
     def digests(self) -> dict[str, str]:
         """Returns the digest of images and labels and, if known, the digest of the files that were packed.
 
-        If the same files are packed again, elsewhere or by another version of Pillow, at least one digest stays equal.
+        If the same files are packed again, elsewhere or by another version of Pillow, at least one digest stays the
+        same.
         """
         labels = ["torch.int64", *fingerprint([self.packed.labels])]
         images = [str(self.packed.images.dtype), *self._packed_fingerprint()]
@@ -394,7 +395,7 @@ class PackedPairs(TranslationData):
 
     @property
     def held_out(self) -> Pairs:
-        """Held-out pairs, which are excluded from training. If no pairs are held out, all pairs."""
+        """Held-out pairs, which are excluded from training, or all pairs if no pairs are held out."""
         return self.halves(self.packed_held_out.images)
 
     def halves(self, images: Shaped[Tensor, "b c2 h w"]) -> Pairs:
@@ -419,7 +420,7 @@ class PackedPairs(TranslationData):
 
 
 def _free_memory() -> float:
-    """Returns the main memory that is free or can be freed, in bytes; infinity if the system does not report it."""
+    """Returns the main memory that is free or can be freed, in bytes. Returns infinity if it is unknown."""
     information = Path("/proc/meminfo")
     if not information.is_file():
         return float("inf")

@@ -59,7 +59,7 @@ class Source:
         raise NotImplementedError
 
     def label(self, index: int) -> int:
-        """Returns the class index of an image; 0 if there are no classes."""
+        """Returns the class index of an image, or 0 if there are no classes."""
         return 0 if self.labels is None else int(self.labels[index])
 
     def domain(self, index: int) -> str:
@@ -90,7 +90,7 @@ class PerProcess:
 
 
 class DamagedPacked(RefusedInput):
-    """Raised if packed images are damaged or incomplete. Packing them again replaces them."""
+    """Raised if packed images are damaged or incomplete. Packing the source again replaces these images."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"{path} is damaged or incomplete: delete it, so that the images are packed again.")
@@ -105,7 +105,7 @@ class Packed:
         images: memory-mapped images. A memory page is read on first access.
         labels: class index of each image.
         about: description of the source, the skipped files, and the number of files for each note. Also contains the
-            lowest and the highest value in each kind of file, as fractions of the value range.
+            lowest and the highest value of each kind of file, as fractions of the value range.
         chunks: number of images and CRC-32 of each chunk.
     """
 

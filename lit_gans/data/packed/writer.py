@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 _CHUNK = 64  # number of images per chunk; a process decodes one chunk at a time
 _HEADER = 128  # size of the header of `images.npy` in bytes, for any number of images
-_LITTLE = 0.5  # fraction of a value range; files that use less of it cause a warning
+_LITTLE = 0.5  # fraction of the value range; files that use a smaller fraction cause a warning
 _LISTED = 20  # maximum number of skipped files to print; `rows.jsonl` lists all
 
 
@@ -155,7 +155,7 @@ def _decoded(decoder: _Chunks, starts: range) -> Iterator[dict[str, Any]]:
         multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
     )
     for chunk in loader:
-        if "refused" in chunk:  # an exception in a worker would have its traceback in the message
+        if "refused" in chunk:  # the message of an exception raised in a worker would contain a traceback
             raise RefusedInput(chunk["refused"])
         yield chunk
 
@@ -262,7 +262,7 @@ def _narrower(low: float, high: float, last: float, rounding: float) -> str:
 
 
 def list_of_skipped(skipped: Sequence[str]) -> list[str]:
-    """Returns lines of text that list the skipped files; an empty list if no files were skipped."""
+    """Returns lines of text that list the skipped files. If no files were skipped, there are no lines."""
     if not skipped:
         return []
     more = len(skipped) - _LISTED

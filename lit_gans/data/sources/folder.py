@@ -57,9 +57,10 @@ class Folder(PackedData):
 
     Args:
         root: path of the folder.
-        labels: path of a CSV file that defines the classes instead of the subfolders. It has the columns `file`, a path
-            relative to `root`, and `class`. If all classes are numbers, they are sorted numerically, otherwise by name.
-            File names in the CSV file can differ from the names in the folder in case, Unicode form and slashes.
+        labels: path of a CSV file that defines the classes instead of the subfolders. The file has the columns `file`
+            (a path relative to `root`) and `class`. If all classes are numbers, they are sorted numerically, otherwise
+            by name. File names in the CSV file can differ from the names in the folder in case, Unicode form and
+            slashes.
         **kwargs: see `PackedData`.
 
     Raises:
@@ -99,7 +100,7 @@ class Folder(PackedData):
                 message = "%s directly contains images, such as %s: its subfolders are not used as classes"
                 logger.info(message, self.root, direct[0].name)
             return []
-        # in composed Unicode form, so that the names on macOS are the same classes in the same order
+        # names are in composed Unicode form, so that the classes and their order are the same on macOS
         filled = {composed(path.relative_to(self.root).parts[0]) for path in paths}
         folders = (path for path in self.root.iterdir() if path.is_dir() and not is_no_folder_of_images(path))
         names = {composed(path.name): path for path in folders}
@@ -137,9 +138,10 @@ def _in_order(names: set[str]) -> list[str]:
 
 
 def part_of(root: Path, held_out: bool) -> Path:
-    """Returns the subfolder `train`, or for held-out images `val` or `test`, of a folder.
+    """Returns the folder of the training images (`train`), or of the held-out images (`val` or `test`), in `root`.
 
-    If the subfolder does not exist, held-out images are taken from `train`, or else from the folder itself.
+    Without `val` and `test`, held-out images are taken from `train`. Without any of these folders, all images are taken
+    from `root`.
     """
     names = ("val", "test", "train") if held_out else ("train",)
     return next((root / name for name in names if os.path.isdir(root / name)), root)

@@ -111,8 +111,9 @@ class Huggingface(PackedData):
         where = {key: self.files} if self.files else {}
         columns = [self.picture_column, *([self.label_column] if self.label_column else [])]
         with refusing(f"data.name={self.dataset_name}"):
-            # `datasets` caches local files by path and time, which can miss a change of their contents; the download
-            # is forced, because this method is called only for contents that are not packed yet
+            # `datasets` caches local files by path and time, and can miss a change of their contents. The download is
+            # therefore forced. It is not repeated, because this method is called only for contents that are not packed
+            # yet.
             mode = "force_redownload" if _files_at(self.files or "") else None
             rows = datasets.load_dataset(
                 self.dataset_name, split=self.split, revision=self.revision, download_mode=mode, **where
@@ -152,6 +153,6 @@ class Huggingface(PackedData):
 
 
 def _files_at(files: str) -> list[Path]:
-    """Returns the existing local files at a path, in a folder, or that match a glob pattern, sorted."""
+    """Returns the sorted local files at a path, in a folder, or matching a glob pattern."""
     inside = Path(files).rglob("*") if files and os.path.isdir(files) else map(Path, glob(files, recursive=True))
     return sorted(path for path in inside if path.is_file())

@@ -1,4 +1,4 @@
-"""Reads the classes of images from a CSV file, which any operating system and program can have written."""
+"""Reads the classes of images from a CSV file, no matter which operating system and program wrote the file."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ Rows = list[tuple[str, str]]
 def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) -> tuple[dict[Path, str], list[str]]:
     """Reads the class of each image from a CSV file with the columns `file` and `class`.
 
-    A file name in the table may differ from the one in the folder in backslashes, Unicode form and case, as long as
-    exactly one image matches.
+    A file name in the table can differ from the name in the folder in slashes, Unicode form and case, if exactly one
+    image matches.
 
     Args:
         table: path of the CSV file.

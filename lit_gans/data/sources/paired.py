@@ -1,4 +1,4 @@
-"""Sources of image pairs for image-to-image translation. A pair is an input image and its target."""
+"""Sources of image pairs for image-to-image translation. A pair consists of an input and a target."""
 
 from __future__ import annotations
 
@@ -82,16 +82,17 @@ class _Pairs(Source):
 
 
 class PairedFolder(PackedPairs):
-    """Image pairs in a folder, packed once like `Folder`.
+    """Image pairs in a folder, which are packed once, like the images of `Folder`.
 
-    Each file contains both images of a pair, A|B, side by side, as in the facades of pix2pix. The files are in `train/`
-    and in `val/` or `test/`. If they are directly in the folder, no pairs are held out. Alternatively, the folder
-    contains two folders `A/` and `B/` with this layout. The two files of a pair then have the same name, except for the
-    extension.
+    Each file contains both images of a pair, A|B, side by side, as in the facades dataset of pix2pix. The files are in
+    `train/` and in `val/` or `test/`. If the files are directly in the folder, no pairs are held out. Alternatively,
+    the folder contains the subfolders `A/` and `B/`, each with this layout. The two files of a pair then have the same
+    name, except for the extension.
 
     Args:
         root: path of the folder.
-        direction: `a_to_b` translates the left image to the right image, and `b_to_a` the right image to the left.
+        direction: `a_to_b` translates the left image to the right image, and `b_to_a` translates the right image to the
+            left image.
         image_size, channels, batch_size: see `PackedData`. The default batch size of 1 follows the pix2pix paper.
         crop: see `Frame`. The default, `none`, does not crop, as in the pix2pix paper.
         **kwargs: see `PackedPairs`, `TranslationData` and `PackedData`.

@@ -39,7 +39,7 @@ class Mixture(ImageData, ABC):
 
     metrics = "modes"
     possible_channels = (2,)
-    # out of 2,500 samples; a mode with fewer does not count as covered (Srivastava et al. 2017; Lin et al. 2018)
+    # minimum number of samples in a covered mode, out of 2,500 samples (Srivastava et al. 2017; Lin et al. 2018)
     min_samples = 20
     num_plotted = 2500
 
@@ -80,12 +80,12 @@ class Mixture(ImageData, ABC):
         return len(self.centers)
 
     def modes_of(self, points: Float[Tensor, "n 2 1 1"]) -> Int64[Tensor, " n"]:
-        """Returns the index of each point's nearest mode, or -1 if it is more than 3 standard deviations away."""
+        """Returns the index of each point's nearest mode, or -1 if the mode is more than 3 standard deviations away."""
         distance, mode = torch.cdist(points.flatten(1), self.centers.to(points)).min(1)
         return mode.where(distance <= _WITHIN * self.std, -1)
 
     def plot(self, points: Float[Tensor, "n 2 1 1"], path: Path) -> None:
-        """Plots generated points on top of as many real points, and saves the plot to `path`."""
+        """Plots generated points on top of the same number of real points, and saves the plot to `path`."""
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(4, 4), dpi=100, layout="constrained")

@@ -54,7 +54,7 @@ class StackedDigits(ImageData):
     metrics = "modes"
     num_classes = num_modes = 1000
     possible_channels = (3,)
-    min_samples = 1  # out of 25,600 samples; a mode with fewer does not count as covered
+    min_samples = 1  # minimum number of samples in a covered mode, out of 25,600 samples
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ def _folder(root: str) -> Path:
 def _raise_if_code(index: Path) -> None:
     """Checks that the index of a stream is safe to read.
 
-    According to the index, LitData would otherwise unpickle rows, import modules, and open chunk files at any path.
+    LitData follows the index without checks: it would unpickle rows, import modules, and open chunk files at any path.
 
     Raises:
         RefusedInput: the stream contains anything other than arrays and integers in plain containers.
@@ -167,7 +167,7 @@ class _Streamed(Dataset):
         return torch.tensor(self.about()["labels"], dtype=torch.int64)
 
     def __getitem__(self, indices: Int64[Tensor, " b"]) -> dict[str, Tensor]:
-        # the sorted, unique rows open each chunk only once per step
+        # with sorted, unique rows, each chunk is opened only once per step
         rows, back = (indices % len(self)).unique(return_inverse=True)
         stream = self._stream()
         items = [self._row(stream, row) for row in rows.tolist()]
@@ -203,13 +203,13 @@ class Streaming(ImageData):
     the chunk, and stores the chunk in `cache` while there is space.
 
     Args:
-        root: URL, such as s3://bucket/folder, or a folder. The prefix `local:` treats a folder like a remote stream.
+        root: URL, such as s3://bucket/folder, or a folder. The prefix `local:` treats a folder as a remote stream.
         image_size, channels: size and number of channels of the images, which must match the stream.
         flip: whether to flip half of the images horizontally, by a random bit that depends on (seed, epoch, image).
         window: number of images that are shuffled together. 0 shuffles all images together, as all other sources do.
-            All chunks are then read again and again, so that the stream should fit on the disk.
+            Every chunk is then read many times per epoch, so the stream should fit on the disk.
         cache: folder for downloaded chunks; null uses the default of LitData.
-        cache_bytes: maximum size of the cache, in bytes. New chunks replace chunks that have been used.
+        cache_bytes: maximum size of the cache, in bytes. If it is exceeded, chunks that have been used are deleted.
         batch_size, num_workers, seed: see `ImageData`.
 
     Raises:
@@ -265,7 +265,10 @@ class Streaming(ImageData):
         return super()._sampler(window=self.window, chunks=self.dataset.chunks, **settings)
 
     def digests(self) -> dict[str, str]:
-        """Returns the digest of images and labels. It equals the digest of the packed images that were streamed."""
+        """Returns the digest of images and labels.
+
+        The packed images from which the stream was written have the same digest.
+        """
         about = self.dataset.about()
         labels = ["torch.int64", *fingerprint([self.dataset.labels])]
         return {"images": digest_of_parts(image=[about["dtype"], *about["images"]], label=labels)}

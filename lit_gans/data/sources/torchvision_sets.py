@@ -37,7 +37,7 @@ class _TorchvisionData(PackedData):
     """
 
     reader: type[datasets.VisionDataset]  # torchvision class that the default implementation of `open` uses
-    takes_split = False  # whether the torchvision class has a `split` argument and `labels`, not `train` and `targets`
+    takes_split = False  # whether the torchvision class has `split` and `labels` instead of `train` and `targets`
     wanted: str  # files that users must place in `root` if torchvision cannot download them
     identified_by_content = True
     contents: str  # glob pattern of the image files in `root`; attribute names in braces are replaced by their values

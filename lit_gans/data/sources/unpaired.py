@@ -15,7 +15,7 @@ from lit_gans.data.sources.folder import Files, part_of
 
 
 class Unpaired(UnpairedData):
-    """Images of two domains, of any size and format, in two folders. They are packed once, like `Folder`.
+    """Images of two domains, of any size and format, in two folders. They are packed once, like the images of `Folder`.
 
     The folders are `A/` and `B/`, each of which can contain `train/` and either `val/` or `test/`. Alternatively, the
     folders are `trainA/`, `trainB/`, `testA/` and `testB/`, as in the datasets of CycleGAN.

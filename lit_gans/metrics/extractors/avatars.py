@@ -85,7 +85,7 @@ class AvatarsExtractor(Extractor):
             raise_if_no_attribute(label, "label")
         self.label = label
         self.num_logits = self.num_classes = 0 if label is None else _NUM_OPTIONS[label]
-        self.reader = deepcopy(trained_reader())  # which moves to the device of the images
+        self.reader = deepcopy(trained_reader())  # a copy, because the network moves to the device of the images
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
         color = resized(in_color(images), _IMAGE_SIZE).float() / 255

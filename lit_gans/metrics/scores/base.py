@@ -1,4 +1,4 @@
-"""Base classes of scores. Scores are torchmetrics that are computed from image features, on one or more ranks."""
+"""Base classes of scores. Scores are torchmetrics metrics, computed from image features on one or more ranks."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ class Compared:
 class FeatureScore(Score):
     """Base class of torchmetrics `Metric` classes that compare generated with real images by their features.
 
-    Subclasses define `add_states`, `update_features` and `compute`. The names of states begin with `real_` or `fake_`.
-    A list state holds rows in main memory. It is gathered in the order of the ranks, and can be empty on some ranks.
+    Subclasses define `add_states`, `update_features` and `compute`. The name of each state begins with `real_` or
+    `fake_`. A list state holds rows in main memory. Its rows are gathered in the order of the ranks, and the list can
+    be empty on some ranks.
 
     Args:
         feature: feature extractor, see `Network`. If None, an `Evaluator` sets the extractor, or `update` is called
@@ -61,13 +62,13 @@ class FeatureScore(Score):
         kwargs: arguments of `torchmetrics.Metric`.
 
     Attributes:
-        directions: `min` or `max` for each name, depending on whether smaller or larger values are better. None if
+        directions: for each name, `min` if smaller values are better, or `max` if larger values are better. None if
             neither is better, as for a spread.
         needs_covariance: whether the score fits Gaussians.
         needs_logits: whether the score requires an extractor with class logits.
         needs_known_classes: whether the score requires an extractor whose logits correspond to the classes of the data.
         needs_classes: whether the score requires a generator with classes.
-        with_extractor: whether keys end with the extractor's name.
+        with_extractor: whether metric keys end with the extractor's name.
     """
 
     feature_network = "inception"  # name of the attribute that torchmetrics' FeatureShare replaces
@@ -218,9 +219,9 @@ class FeatureScore(Score):
         return self.without_classes(compared) or self.too_few(compared.num_real, compared.num_fake)
 
     def without_classes(self, compared: Compared) -> str | None:
-        """Returns the reason if the score needs classes that the generator or the extractor does not have, else None.
+        """Returns the reason if the generator or the extractor lacks classes that the score needs, otherwise None.
 
-        Users do not expect class scores in this case, so that `Evaluator` does not report the reason.
+        Users do not expect class scores in this case. `Evaluator` therefore does not report the reason.
         """
         if self.needs_known_classes and not compared.known_classes:
             return "the extractor does not know the classes of the images."
@@ -246,7 +247,7 @@ class FeatureScore(Score):
         return {name: f"metric/{name}{suffix}" for name in self.directions}
 
     def settings(self) -> dict[str, Any]:
-        """Returns the constructor arguments of the subclasses for the protocol. They must be stored as attributes."""
+        """Returns the constructor arguments of the subclasses for the protocol. Subclasses store them as attributes."""
         classes = [cls for cls in type(self).__mro__ if issubclass(cls, FeatureScore) and cls is not FeatureScore]
         names = dict.fromkeys(name for cls in reversed(classes) for name in inspect.signature(cls).parameters)
         return {name: vars(self)[name] for name in names if name not in inspect.signature(FeatureScore).parameters}

@@ -1,4 +1,4 @@
-"""Class scores: number of classes in generated images, and agreement with the classes they were generated for."""
+"""Class scores: number of classes that generated images cover, and agreement of images with their requested class."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class ClassCoverage(FeatureScore):
     `FeatureScore` for further arguments.
 
     Args:
-        confidence: minimum probability, in [0, 1], with which a sample counts for its class.
-        share: minimum fraction of all samples, in [0, 1], with which a class counts as covered.
+        confidence: minimum probability of the most likely class, in [0, 1], for a sample to be counted.
+        share: minimum fraction of all samples, in [0, 1], for a class to count as covered.
 
     Examples:
         >>> import torch
@@ -124,7 +124,7 @@ class LabeledScore(FeatureScore):
 
 
 class ClassAccuracy(LabeledScore):
-    """Fraction of generated images, in [0, 1], that the extractor assigns to the class for which they were generated.
+    """Fraction of generated images, in [0, 1], that the extractor assigns to the requested class.
 
     The logits of the extractor must correspond to the classes of the data. A generator that draws only a single image
     per class can also reach 1; `IntraFID` detects this. `compute` returns a scalar. See `FeatureScore` for the
@@ -185,8 +185,8 @@ class IntraFID(LabeledScore):
 
     Args:
         num_classes: number of classes. If None, an `Evaluator` sets it.
-        rank_deficient: whether to measure the score even if a class does not have more images than there are features.
-            The value is then far too large.
+        rank_deficient: whether to measure the score even if the number of images in a class does not exceed the number
+            of features. The value is then far too large.
 
     Raises:
         RefusedInput: `num_classes` is below 1.

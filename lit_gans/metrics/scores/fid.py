@@ -54,7 +54,7 @@ class Gaussian:
         return (vectors * _positive(values).sqrt()) @ vectors.T
 
     def or_equal(self, other: Gaussian | None) -> Gaussian:
-        """Returns the other Gaussian if both are equal, because its root might already be cached; otherwise `self`."""
+        """Returns `other` if both Gaussians are equal, because its root might be cached; otherwise returns `self`."""
         if other is None or not torch.equal(self.mean, other.mean):
             return self
         return other if torch.equal(self.covariance, other.covariance) else self
@@ -68,8 +68,8 @@ def _positive(values: Float64[Tensor, " f"]) -> Float64[Tensor, " f"]:
 def frechet_distance(real: Gaussian, fake: Gaussian) -> float:
     """Computes the squared Fréchet distance between two Gaussians (Dowson and Landau 1982, equation 4).
 
-    The trace of sqrt(A B) equals the trace of sqrt(sqrt(A) B sqrt(A)). The matrix sqrt(A) B sqrt(A) is symmetric, so
-    that its eigenvalues are real, and can be computed several times faster than the eigenvalues of A B.
+    The trace of sqrt(A B) equals the trace of sqrt(sqrt(A) B sqrt(A)). The matrix sqrt(A) B sqrt(A) is symmetric. Its
+    eigenvalues are therefore real, and are computed several times faster than the eigenvalues of A B.
     """
     product = real.root @ fake.covariance @ real.root
     values = torch.from_numpy(np.linalg.eigvalsh(((product + product.T) / 2).numpy()))

@@ -30,8 +30,8 @@ def inception_scores(logits: Float[Tensor, "n k"], splits: int) -> Float[Tensor,
 class InceptionScore(FeatureScore):
     """Inception Score (Salimans et al. 2016): mean and spread over splits of the shuffled samples.
 
-    Unlike torchmetrics' class, it shuffles the samples with a fixed seed, and the spread is the standard deviation
-    normalized by n. `compute` returns both values as scalars. See `FeatureScore` for further arguments.
+    Unlike torchmetrics' class, this class shuffles the samples with a fixed seed, and the spread is the standard
+    deviation normalized by n. `compute` returns both values as scalars. See `FeatureScore` for further arguments.
 
     Args:
         splits: number of splits.

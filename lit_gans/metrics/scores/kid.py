@@ -20,8 +20,8 @@ def kernel_distances(
 ) -> Float64[Tensor, " subsets"]:
     """Computes the squared maximum mean discrepancy (MMD) for each pair of index sets.
 
-    It uses torchmetrics' unbiased estimate and the kernel (gamma x.y + coef)^degree (Bińkowski et al. 2018, section 4;
-    Gretton et al. 2012, equation 3).
+    The computation uses torchmetrics' unbiased estimate and the kernel (gamma x.y + coef)^degree (Bińkowski et al.
+    2018, section 4; Gretton et al. 2012, equation 3).
     """
     return torch.stack([poly_mmd(real[one].double(), fake[two].double(), **kernel) for one, two in subsets])
 
@@ -29,9 +29,9 @@ def kernel_distances(
 class KernelInceptionDistance(StoredFeatures):
     """Kernel Inception Distance (Bińkowski et al. 2018): mean and spread of the squared MMD over random subsets.
 
-    Unlike torchmetrics' class, it draws subsets with a fixed seed, without replacement, and computes in float64. The
-    spread is the standard deviation normalized by n. `compute` returns both values as scalars. See `FeatureScore` for
-    further arguments.
+    Unlike torchmetrics' class, this class draws subsets with a fixed seed, without replacement, and computes in
+    float64. The spread is the standard deviation normalized by n. `compute` returns both values as scalars. See
+    `FeatureScore` for further arguments.
 
     Args:
         subsets: number of pairs of subsets.

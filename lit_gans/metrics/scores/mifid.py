@@ -19,8 +19,8 @@ _ROWS = 1024  # number of rows of the cosine similarity matrix in memory at once
 def memorization_distance(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"]) -> float:
     """Computes the memorization distance (Bai et al. 2021, section 3.2), which is in [0, 1].
 
-    It is the cosine distance 1 - |cosine| of each generated image to its nearest real image, averaged over all
-    generated images.
+    The memorization distance is the cosine distance 1 - |cosine| of each generated image to its nearest real image,
+    averaged over all generated images.
     """
     real = normalize(real.double(), dim=1)
     total = 0.0
@@ -32,8 +32,8 @@ def memorization_distance(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"]
 class MemorizationInformedFrechetInceptionDistance(StoredFeatures):
     """Memorization-informed FID (Bai et al. 2021, equation 3).
 
-    It is the FID, divided by the memorization distance if that distance is below a threshold. As in the paper, the
-    memorization distance uses the distance from each generated image to its nearest real image. The class in
+    The score is the FID, divided by the memorization distance if this distance is below a threshold. As in the paper,
+    the memorization distance uses the distance from each generated image to its nearest real image. The class in
     torchmetrics instead uses the distance from each real image to its nearest generated image. `compute` returns a
     scalar. See `FeatureScore` for further arguments.
 

@@ -20,8 +20,8 @@ class ModeCoverage(Score):
 
     - `modes_covered`: number of modes with at least `min_samples` samples (Srivastava et al. 2017, section 4.1).
     - `high_quality`: fraction of samples within any mode, in [0, 1].
-    - `kl_uniform`: KL divergence in nats, KL(distribution of samples over modes || uniform distribution). It is
-      infinite if no sample is within any mode.
+    - `kl_uniform`: KL divergence in nats, KL(distribution of samples over modes || uniform distribution). The
+      divergence is infinite if no sample is within any mode.
 
     Examples:
         >>> import torch
@@ -34,7 +34,7 @@ class ModeCoverage(Score):
 
     Args:
         num_modes: number of modes of the data.
-        min_samples: minimum number of samples with which a mode counts as covered.
+        min_samples: minimum number of samples in a covered mode.
         **kwargs: see `torchmetrics.Metric`.
 
     Attributes:

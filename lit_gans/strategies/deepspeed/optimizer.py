@@ -68,7 +68,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         self._given, self._shard, self._saved = optimizer, shard, saved
         self._saved_groups = optimizer.state_dict()["param_groups"]
         # The sets below are changed in place and never assigned again: Lightning's wrapper copies the attributes and
-        # inherits the methods, so that an assignment in one object would not be visible in the other.
+        # inherits the methods, so an assignment in one object would not be visible in the other.
         self._reached: set[int] = set()  # ids of parameters that backward passes have reached since `zero_grad`
         self._reached_before: set[int] = set()  # ids of parameters that were reached before any previous step
         self._is_stepping = False  # whether the engine is currently stepping
@@ -141,7 +141,7 @@ class EngineOptimizer(torch.optim.Optimizer):
     def _refuse_zero_gradients(self) -> None:
         """Raises `RefusedInput` if a step would change parameters that no backward pass has reached.
 
-        ZeRO uses zeros as the gradients of such parameters, so that momentum or weight decay would change them.
+        ZeRO uses zeros as the gradients of such parameters, so momentum or weight decay would change them.
         """
         ids = {id(parameter) for parameter in self.parameters}
         has_decay = any(group.get("weight_decay") for group in self.param_groups)
@@ -276,7 +276,7 @@ class StoredGradient(Tensor):
 
 
 class AllGroups:
-    """Optimizer for a learning rate scheduler. It still has the groups without parameters, which DeepSpeed removes."""
+    """Optimizer for a learning rate scheduler, with the groups without parameters that DeepSpeed removes."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]) -> None:
         self._optimizer, self.param_groups = optimizer, groups
@@ -304,7 +304,7 @@ def with_padding(shard: Tensor, parameter: nn.Parameter) -> Tensor:
 def _unfrozen(parameters: list[nn.Parameter]) -> Iterator[None]:
     """Context manager in which all parameters require gradients.
 
-    Outside of it, DeepSpeed does not find the optimizer states of frozen parameters.
+    Outside of the context, DeepSpeed does not find the optimizer states of frozen parameters.
     """
     frozen = [parameter for parameter in parameters if not parameter.requires_grad]
     for parameter in frozen:

@@ -86,9 +86,10 @@ class NetworkDeepSpeed(NetworkStrategy):
         stage: stage of ZeRO.
         offload_optimizer: whether to store optimizer states and run optimizer steps on the CPU. Requires stage 1, 2 or
             3.
-        config: DeepSpeed settings, or the path of a JSON file with such settings. They override the other arguments.
-        sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint, so that a checkpoint
-            is a folder. It is loaded and resumed in the same way as a file.
+        config: DeepSpeed settings, or the path of a JSON file with such settings. These settings override the other
+            arguments.
+        sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint. A checkpoint is then
+            a folder, which is loaded and resumed in the same way as a file.
         timeout: maximum time that a rank waits for the other ranks once all ranks have started, in seconds.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
@@ -133,7 +134,7 @@ class NetworkDeepSpeed(NetworkStrategy):
 
     @property
     def is_sharded(self) -> bool:
-        """Whether parameters are currently sharded, so that no rank holds a full network."""
+        """Whether parameters are currently sharded. If so, no rank holds a full network."""
         return self.stage == 3 and bool(self.engines)
 
     # ---- setup and end
@@ -206,7 +207,7 @@ class NetworkDeepSpeed(NetworkStrategy):
     def _gather_in_forward(self, network: OptimizedNetwork) -> None:
         """Registers hooks on a network's forward pass for stage 3.
 
-        They record each forward pass that gathers parameters, and raise an error for gradient penalties and for
+        The hooks record each forward pass that gathers parameters. They raise an error for gradient penalties, and for
         parameters that were changed outside of a step.
         """
         gather_small(self.engines[network.name])  # DeepSpeed gathers small parameters only after its first step
@@ -327,7 +328,7 @@ class NetworkDeepSpeed(NetworkStrategy):
         return self.precision_plugin.post_backward(loss, self.lightning_module)
 
     def _trained_networks(self, leaves: set[int], network: str | None) -> tuple[list[OptimizedNetwork], bool]:
-        """Returns the networks that a backward pass trains, and whether it also reaches other networks.
+        """Returns the networks that a backward pass trains, and whether the pass also reaches other networks.
 
         Args:
             leaves: ids of the parameters that the backward pass reaches.
@@ -366,12 +367,12 @@ class NetworkDeepSpeed(NetworkStrategy):
         return padded[: max(zero3_shape(parameter).numel() - self.global_rank * padded.numel(), 0)]
 
     def shard(self, full: Tensor, parameter: nn.Parameter) -> Tensor:
-        """Returns this rank's shard of a full tensor that has the parameter's shape, under stage 3."""
+        """Under stage 3, returns this rank's shard of a full tensor that has the parameter's shape."""
         size = zero3_shard(parameter).numel()
         return full.flatten()[self.global_rank * size :][:size].clone()
 
     def unshard(self, shard: Tensor, parameter: nn.Parameter) -> Tensor:
-        """Gathers the full tensor from the shards of all ranks, under stage 3. Every rank must call this method."""
+        """Under stage 3, gathers the full tensor from the shards of all ranks. Every rank must call this method."""
         padded = with_padding(shard, parameter)
         gathered = padded.new_empty(padded.numel() * self.world_size)
         dist.all_gather_into_tensor(gathered, padded.contiguous())
