@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 
 FOLDER = Path(__file__).parent
-DRIVERS = sorted({path.stem for path in FOLDER.glob("[a-z]*.py")} - {"common", "lightning1", "test_audits"})
+_SHARED = {"common", "lightning1", "lightning2", "nvlabs", "test_audits"}  # modules that are not drivers
+DRIVERS = sorted({path.stem for path in FOLDER.glob("[a-z]*.py")} - _SHARED)
 
 
 def launch(name: str, checkouts: str, out: str, processes: int, repaired: bool = False, timeout: float = 600.0) -> str:
