@@ -195,6 +195,8 @@ def cpu(*networks: str, interleaved: bool = True, exact: bool = True, claims_cud
         torch.set_default_dtype(torch.float64)
     _keep(networks)
     with (
+        # without it, accelerate ignores the other processes if there is no GPU, and each process is a main process
+        patch.dict(os.environ, {"ACCELERATE_USE_CPU": "true"}),
         patch.multiple(torch.cuda, **cuda),
         patch.object(torch.accelerator, "is_available", lambda: False),
         patch.object(wrapper, "__init__", without_devices),
