@@ -11,7 +11,7 @@ SCALES = {"n_ffts": [128, 64], "hop_lengths": [32, 16], "win_lengths": [128, 64]
 STFT = {"fft_sizes": [128, 64], "hop_sizes": [32, 16], "win_lengths": [128, 64]}
 
 if __name__ == "__main__":
-    absent("k_diffusion", "k_diffusion.sampling", "k_diffusion.external", "einops_exts")
+    absent("wandb", "audiotools", "k_diffusion", "k_diffusion.sampling", "k_diffusion.external", "einops_exts")
     with cpu("autoencoder", "discriminator"):
         import pytorch_lightning
         from stable_audio_tools.models.autoencoders import create_autoencoder_from_config
