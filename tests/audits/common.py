@@ -32,6 +32,8 @@ LOCAL_BATCH = BATCH // WORLD_SIZE
 STEPS = 3  # number of steps of each optimizer
 QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
 _GLOO = distributed.init_process_group
+# Python imports from the drivers' folder, where taming.py and ldm.py hide the namespace packages of the checkouts
+sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
 
 
 def checkout(name: str) -> Path:
@@ -91,7 +93,8 @@ class _Rows(TorchFunctionMode):
             args = (args[0], *("cpu" if type(each) is int else self._moved(each) for each in args[1:]))
         if func is Tensor.float and self.exact:
             return args[0].double()
-        if self.is_shared and "generator" not in kwargs:
+        if self.is_shared and kwargs.get("generator") is None:
+            kwargs.pop("generator", None)  # diffusers passes None
             if func in (torch.randn, torch.rand):
                 size = args[0] if args and not isinstance(args[0], int) else args
                 kwargs.pop("size", None) if args else None
