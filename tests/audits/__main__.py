@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -72,7 +73,7 @@ def audit(name: str, checkouts: str, repaired: bool = False) -> tuple[list[str],
         printed_alone = launch(name, checkouts, out, 1, repaired)
         if not Path(out, "2_0.pt").exists() or not Path(out, "1_0.pt").exists():
             raise RuntimeError(f"{printed[-6000:]}\n---- one process ----\n{printed_alone[-6000:]}")
-        lines = [line for line in printed.splitlines() if line.startswith("lit_gans.check:")]
+        lines = re.findall(r"lit_gans\.check: .*", printed)  # the first one can follow a progress bar on its line
         return lines, [*differences(out)]
 
 
