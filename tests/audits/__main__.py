@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,8 @@ from pathlib import Path
 import torch
 
 FOLDER = Path(__file__).parent
-DRIVERS = sorted({path.stem for path in FOLDER.glob("[a-z]*.py")} - {"common", "lightning1", "test_audits"})
+_SHARED = {"common", "lightning1", "lightning2", "nvlabs", "test_audits"}  # modules that are not drivers
+DRIVERS = sorted({path.stem for path in FOLDER.glob("[a-z]*.py")} - _SHARED)
 
 
 def launch(name: str, checkouts: str, out: str, processes: int, repaired: bool = False, timeout: float = 600.0) -> str:
@@ -71,7 +73,7 @@ def audit(name: str, checkouts: str, repaired: bool = False) -> tuple[list[str],
         printed_alone = launch(name, checkouts, out, 1, repaired)
         if not Path(out, "2_0.pt").exists() or not Path(out, "1_0.pt").exists():
             raise RuntimeError(f"{printed[-6000:]}\n---- one process ----\n{printed_alone[-6000:]}")
-        lines = [line for line in printed.splitlines() if line.startswith("lit_gans.check:")]
+        lines = re.findall(r"lit_gans\.check: .*", printed)  # the first one can follow a progress bar on its line
         return lines, [*differences(out)]
 
 

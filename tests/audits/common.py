@@ -12,6 +12,7 @@ import types
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock, patch
@@ -22,14 +23,17 @@ from torch.distributed.nn.functional import all_reduce
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
-from torch.utils.data import RandomSampler
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
 
 RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 REPAIRED = bool(os.environ.get("AUDIT_REPAIRED"))
 BATCH = 8  # total batch size over all processes
 LOCAL_BATCH = BATCH // WORLD_SIZE
 STEPS = 3  # number of steps of each optimizer
+QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
 _GLOO = distributed.init_process_group
+# Python imports from the drivers' folder, where taming.py and ldm.py hide the namespace packages of the checkouts
+sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
 
 
 def checkout(name: str) -> Path:
@@ -59,7 +63,7 @@ def absent(*names: str) -> None:
     """Replaces modules that the script imports but does not use here, because they are not installed."""
     for name in names:
         module = MagicMock(name=name)
-        module.__spec__ = None
+        module.__spec__ = ModuleSpec(name, None)  # `importlib.util.find_spec` raises ValueError without a spec
         sys.modules.setdefault(name, module)
 
 
@@ -89,7 +93,8 @@ class _Rows(TorchFunctionMode):
             args = (args[0], *("cpu" if type(each) is int else self._moved(each) for each in args[1:]))
         if func is Tensor.float and self.exact:
             return args[0].double()
-        if self.is_shared and "generator" not in kwargs:
+        if self.is_shared and kwargs.get("generator") is None:
+            kwargs.pop("generator", None)  # diffusers passes None
             if func in (torch.randn, torch.rand):
                 size = args[0] if args and not isinstance(args[0], int) else args
                 kwargs.pop("size", None) if args else None
@@ -193,6 +198,8 @@ def cpu(*networks: str, interleaved: bool = True, exact: bool = True, claims_cud
         torch.set_default_dtype(torch.float64)
     _keep(networks)
     with (
+        # without it, accelerate ignores the other processes if there is no GPU, and each process is a main process
+        patch.dict(os.environ, {"ACCELERATE_USE_CPU": "true"}),
         patch.multiple(torch.cuda, **cuda),
         patch.object(torch.accelerator, "is_available", lambda: False),
         patch.object(wrapper, "__init__", without_devices),
@@ -235,6 +242,16 @@ def _keep(networks: tuple[str, ...]) -> None:
 def in_order() -> None:
     """Disables shuffling, because accelerate's order depends on the number of processes."""
     RandomSampler.__iter__ = lambda self: iter(range(len(self.data_source)))  # type: ignore[method-assign]
+
+
+def random_rows(number: int, *size: int) -> Tensor:
+    """Returns random rows, which are equal on all processes."""
+    return torch.rand(number, *size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def loader(rows: Any) -> DataLoader[Any]:
+    """Returns a loader of this process's batches. `DistributedSampler` shuffles the rows."""
+    return DataLoader(rows, LOCAL_BATCH, sampler=DistributedSampler(rows, WORLD_SIZE, RANK))
 
 
 def images(size: int = 32, number: int = 96) -> Path:

@@ -1,4 +1,4 @@
-"""huggingface/diffusers, examples/vqgan/train_vqgan.py: unedited, the perceptual network is small and random."""
+"""huggingface/diffusers, examples/vqgan/train_vqgan.py: its script; the perceptual network returns the images."""
 
 import json
 import os

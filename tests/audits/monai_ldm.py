@@ -6,21 +6,16 @@ import sys
 from pathlib import Path
 
 import torch
-from torch.utils.data import DataLoader, DistributedSampler
 
-from tests.audits.common import BATCH, LOCAL_BATCH, RANK, WORLD_SIZE, checkout, cpu, run, zero_loss
+from tests.audits.common import BATCH, RANK, WORLD_SIZE, checkout, cpu, loader, random_rows, run, zero_loss
 
 ROOT = checkout("monai") / "generation/2d_ldm"
 sys.path.insert(0, str(ROOT))
 
 
 def loaders(*args, **kwargs):
-    generator = torch.Generator().manual_seed(1)
-    data = [{"image": each} for each in torch.rand(BATCH * 6, 1, 32, 32, generator=generator, dtype=torch.float64)]
-    sampler = DistributedSampler(data, WORLD_SIZE, RANK)
-    return DataLoader(data, LOCAL_BATCH, sampler=sampler), DataLoader(
-        data[:BATCH], 1, sampler=DistributedSampler(data[:BATCH], WORLD_SIZE, RANK)
-    )
+    data = [{"image": row} for row in random_rows(BATCH * 6, 1, 32, 32)]
+    return loader(data), loader(data[:BATCH])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import torch
 import yaml
 from torch import nn
 
-from tests.audits.common import BATCH, REPAIRED, WORLD_SIZE, checkout, cpu, images, run, zero_loss
+from tests.audits.common import BATCH, REPAIRED, WORLD_SIZE, absent, checkout, cpu, images, run, zero_loss
 
 ROOT = checkout("rae") / "src"
 sys.path.insert(0, str(ROOT))
@@ -56,6 +56,7 @@ if __name__ == "__main__":
     file = Path(os.environ["AUDIT_OUT"], "rae.yaml")
     os.environ["EXPERIMENT_NAME"] = f"{WORLD_SIZE}"
     file.write_text(yaml.safe_dump(config))
+    absent("wandb")
     with cpu("decoder", "discriminator"):
         import disc
         import utils.model_utils

@@ -3,10 +3,8 @@
 import sys
 import types
 
-from torch.utils.data import DataLoader, DistributedSampler
-
-from tests.audits.common import BATCH, LOCAL_BATCH, RANK, WORLD_SIZE, BatchNormOfAllRanks, checkout, cpu, zero_loss
-from tests.audits.lightning1 import random_rows
+from tests.audits.common import BATCH, BatchNormOfAllRanks, checkout, cpu, random_rows, zero_loss
+from tests.audits.lightning2 import fit
 
 sys.path.insert(0, str(checkout("seedvoken")))
 main = types.ModuleType("main")  # the model imports a function from this script
@@ -45,22 +43,4 @@ if __name__ == "__main__":
         BatchNormOfAllRanks.converted(module.loss)
         module.log_dict = lambda *args, **kwargs: None
         rows = [{"image": row} for row in random_rows(BATCH * 6, 16, 16, 3) * 2 - 1]
-        loader = DataLoader(rows, LOCAL_BATCH, sampler=DistributedSampler(rows, WORLD_SIZE, RANK))
-
-        class Data(lightning.LightningDataModule):
-            def train_dataloader(self):
-                return loader
-
-            _train_dataloader = train_dataloader
-
-        quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-        strategy = "ddp_find_unused_parameters_true" if WORLD_SIZE > 1 else "auto"
-        trainer = lightning.Trainer(
-            accelerator="cpu",
-            devices=WORLD_SIZE,
-            strategy=strategy,
-            max_epochs=9,
-            use_distributed_sampler=False,
-            **quiet,
-        )
-        trainer.fit(module, datamodule=Data())
+        fit(lightning, module, rows)

@@ -2,10 +2,8 @@
 
 import sys
 
-from torch.utils.data import DataLoader, DistributedSampler
-
-from tests.audits.common import BATCH, LOCAL_BATCH, RANK, WORLD_SIZE, absent, checkout, cpu
-from tests.audits.lightning1 import random_rows
+from tests.audits.common import BATCH, absent, checkout, cpu, random_rows
+from tests.audits.lightning2 import fit
 
 sys.path.insert(0, str(checkout("sat")))
 LAYERS = {"channels": 8, "c_mults": [1, 2], "strides": [2, 4]}
@@ -13,7 +11,7 @@ SCALES = {"n_ffts": [128, 64], "hop_lengths": [32, 16], "win_lengths": [128, 64]
 STFT = {"fft_sizes": [128, 64], "hop_sizes": [32, 16], "win_lengths": [128, 64]}
 
 if __name__ == "__main__":
-    absent("k_diffusion", "k_diffusion.sampling", "k_diffusion.external", "einops_exts")
+    absent("wandb", "audiotools", "k_diffusion", "k_diffusion.sampling", "k_diffusion.external", "einops_exts")
     with cpu("autoencoder", "discriminator"):
         import pytorch_lightning
         from stable_audio_tools.models.autoencoders import create_autoencoder_from_config
@@ -38,15 +36,4 @@ if __name__ == "__main__":
         module = AutoencoderTrainingWrapper(autoencoder, sample_rate=8000, loss_config=losses, lr=1e-3, use_ema=False)
         module.log_dict = lambda *args, **kwargs: None
         rows = [(row, 0) for row in random_rows(BATCH * 10, 1, 256) - 0.5]
-        loader = DataLoader(rows, LOCAL_BATCH, sampler=DistributedSampler(rows, WORLD_SIZE, RANK))
-        quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-        strategy = "ddp_find_unused_parameters_true" if WORLD_SIZE > 1 else "auto"
-        trainer = pytorch_lightning.Trainer(
-            accelerator="cpu",
-            devices=WORLD_SIZE,
-            strategy=strategy,
-            max_epochs=9,
-            use_distributed_sampler=False,
-            **quiet,
-        )
-        trainer.fit(module, loader)
+        fit(pytorch_lightning, module, rows)

@@ -3,8 +3,8 @@
 import sys
 import types
 
-from tests.audits.common import BATCH, BatchNormOfAllRanks, checkout, cpu, zero_loss
-from tests.audits.lightning1 import fit, random_rows
+from tests.audits.common import BATCH, BatchNormOfAllRanks, checkout, cpu, random_rows, zero_loss
+from tests.audits.lightning1 import fit
 
 sys.path.insert(0, str(checkout("taming")))
 main = types.ModuleType("main")  # the model imports a function from this script

@@ -5,8 +5,8 @@ import sys
 from torch import nn
 from torch.optim.lr_scheduler import ConstantLR
 
-from tests.audits.common import BATCH, absent, checkout, cpu
-from tests.audits.lightning1 import fit, random_rows
+from tests.audits.common import BATCH, absent, checkout, cpu, random_rows
+from tests.audits.lightning1 import fit
 
 sys.path.insert(0, str(checkout("vocos")))
 

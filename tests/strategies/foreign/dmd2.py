@@ -1,54 +1,29 @@
 """The step of DMD2, whose trainer is a script of its own, as a LightningModule around its model.
 
-The pretrained network, which would be downloaded and needs NVIDIA's code for EDM, is replaced by a small one.
+`edm.py` replaces the pretrained network by a small network.
 """
 
-import io
-import pickle
 import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import torch
 from pytorch_lightning import LightningModule
-from torch import nn
 
 from lit_gans.strategies.base import backward_arguments
 
+from .edm import ARGUMENTS, replaced_modules
+
 RATE_OF_SGD = 1e-7  # the loss of small noise has a weight of 250,000
-SIGMA = 80.0  # of the noise that the generator starts from
-ARGUMENTS = SimpleNamespace(
-    **{"model_id": "", "sigma_data": 0.5, "sigma_min": 0.002, "sigma_max": SIGMA, "rho": 7.0},
-    **{"num_train_timesteps": 1000, "min_step_percent": 0.02, "max_step_percent": 0.98},
-    **{"gan_classifier": True, "diffusion_gan": True, "diffusion_gan_max_timestep": 1000, "initialie_generator": True},
-)
-
-
-class Denoiser(nn.Module):
-    """A network with the arguments of EDM's."""
-
-    def __init__(self):
-        super().__init__()
-        self.model = nn.Module()
-        self.model.map_augment = None
-        self.begin, self.end = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(768, 3, 1)
-        self.condition, self.bottleneck = nn.Linear(11, 8), nn.Conv2d(8, 768, 1)
-
-    def forward(self, images, sigma, labels, return_bottleneck=False):
-        condition = self.condition(torch.cat([sigma.reshape(-1, 1).log(), labels], dim=1))
-        features = self.bottleneck(torch.tanh(self.begin(images) + condition[:, :, None, None]))
-        return features if return_bottleneck else self.end(features)
+SIGMA = ARGUMENTS["sigma_max"]  # standard deviation of the noise that the generator starts from
 
 
 def theirs():
     """Returns their model."""
-    dnnlib, networks = ModuleType("dnnlib"), ModuleType("main.edm.edm_network")
-    dnnlib.util = SimpleNamespace(open_url=lambda _: io.BytesIO(pickle.dumps({"ema": Denoiser()})))
-    networks.get_edm_network = lambda _: Denoiser()
-    with patch.dict(sys.modules, {"dnnlib": dnnlib, networks.__name__: networks}):
+    with patch.dict(sys.modules, replaced_modules()):
         from main.edm.edm_unified_model import EDMUniModel
 
-        return EDMUniModel(ARGUMENTS, None)
+        return EDMUniModel(SimpleNamespace(**ARGUMENTS), None)
 
 
 class Ported(LightningModule):
