@@ -20,7 +20,12 @@ from lit_gans.training.sampling import Weights
 
 
 def save_diffusers(
-    module: AdversarialModule, folder: str | Path, weights: Weights | None = None, dtype: Dtype = "float32"
+    module: AdversarialModule,
+    folder: str | Path,
+    weights: Weights | None = None,
+    dtype: Dtype = "float32",
+    scaling_factor: float | None = None,
+    shift_factor: float | None = None,
 ) -> Path:
     """Writes an autoencoder to a folder that `diffusers.AutoencoderKL.from_pretrained` loads, and returns the path.
 
@@ -29,6 +34,7 @@ def save_diffusers(
         folder: folder to write to. Existing files with the same names are replaced.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
         dtype: data type of the weights.
+        scaling_factor, shift_factor: factors for diffusion models; null uses the factors of the module.
 
     Raises:
         RefusedInput: if diffusers cannot represent the network, averaged weights are requested but do not exist, or a
@@ -66,8 +72,8 @@ def save_diffusers(
         "latent_channels": module.latent_channels,
         "norm_num_groups": groups.pop(),
         "sample_size": height if height == width else [height, width],
-        "scaling_factor": module.scaling_factor,
-        "shift_factor": module.shift_factor,
+        "scaling_factor": module.scaling_factor if scaling_factor is None else scaling_factor,
+        "shift_factor": module.shift_factor if shift_factor is None else shift_factor,
         "use_quant_conv": hparams["quant_conv"],
         "use_post_quant_conv": hparams["post_quant_conv"],
         "mid_block_add_attention": any(isinstance(layer, Attention) for layer in network.modules()),

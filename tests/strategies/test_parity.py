@@ -60,14 +60,11 @@ def once(name):
     return [cell for cell in in_turn(name) if cell.gan in ours] if ours else []
 
 
-QUANTIZED, DECODER = Cell("autoencoder_kl:vq"), Cell("autoencoder_kl:decoder")
 SIGNS = Cell("autoencoder_kl:lfq")  # whose entropy depends on all images of a batch
-SIGNS_IN_FLOAT64 = replace(SIGNS, **ADAM)
+VARIANTS = (Cell("autoencoder_kl:vq"), Cell("autoencoder_kl:decoder"), SIGNS, replace(SIGNS, **ADAM))
 SHAPES = [pair for name in STRATEGIES for pair in pairs(name, [*map(Cell, LOOPS), *once(name)])]
 FIRST = [(name, cell) for name, cell in SHAPES if cell == Cell("dcgan")]
-OTHERS = [
-    pair for name in THOROUGH for pair in pairs(name, [*in_turn(name), QUANTIZED, DECODER, SIGNS, SIGNS_IN_FLOAT64])
-]
+OTHERS = [pair for name in THOROUGH for pair in pairs(name, [*in_turn(name), *VARIANTS])]
 TURNS = [pair for pair in dict.fromkeys(SHAPES + OTHERS) if pair not in FIRST]
 REST = [pair for name in STRATEGIES for pair in pairs(name, ALL) if pair not in FIRST + TURNS]
 

@@ -34,6 +34,8 @@ def export(
     direction: Direction = "a_to_b",
     dtype: Dtype = "float32",
     optimizers: bool = False,
+    scaling_factor: float | None = None,
+    shift_factor: float | None = None,
 ) -> Path:
     """Writes the networks of a checkpoint in a format for other programs.
 
@@ -54,6 +56,8 @@ def export(
             second domain.
         dtype: `float32`, or `float16` for files of half the size.
         optimizers: whether to also write the state that `resume` needs, so that other users can continue the run.
+        scaling_factor, shift_factor: factors that `diffusers` stores for diffusion models, see `lit-gans scale`; null
+            uses the factors of the model.
 
     Returns:
         The path of the folder or file.
@@ -67,6 +71,10 @@ def export(
         raise RefusedInput("format=diffusers writes an autoencoder without optimizers: leave out optimizers=.")
     if format == "safetensors" and direction == "b_to_a":
         raise RefusedInput(f"direction={direction}: format=safetensors writes both directions; leave out direction=.")
+    factors = {"scaling_factor": scaling_factor, "shift_factor": shift_factor}
+    factors = {name: value for name, value in factors.items() if value is not None}
+    if factors and format != "diffusers":
+        raise RefusedInput(f"{'= and '.join(factors)}= applies to format=diffusers only: leave it out.")
     path = find_checkpoint(checkpoint)
     name = {"safetensors": "networks", "onnx": "generator.onnx", "diffusers": "diffusers"}[format]
     target = Path(output) if output else results_folder(checkpoint, path) / name
@@ -79,7 +87,7 @@ def export(
         print(f"networks of {type(module).__name__}: {written}")
         return written
     if format == "diffusers":
-        written = save_diffusers(module, target, weights, dtype)
+        written = save_diffusers(module, target, weights, dtype, **factors)
     else:
         written = export_onnx(module, target, weights)
     used = "raw" if weights == "raw" or module.averaged_generator is None else "ema"
