@@ -37,7 +37,7 @@ from lit_gans.common.identity import digest_of_object, is_versioned
 from lit_gans.common.noise import forked, mix
 from lit_gans.common.size import Size, as_size
 from lit_gans.strategies.base import NetworkStrategy, clips_gradients, sharding
-from lit_gans.strategies.grad_scaling import scale_each_network
+from lit_gans.strategies.grad_scaling import NetworkScaling, scale_each_network
 from lit_gans.strategies.module_networks import parameters_of
 from lit_gans.training.augmentation import Augmentations, Augmenter
 from lit_gans.training.backend import Backend
@@ -53,7 +53,7 @@ from lit_gans.training.construction import constructor_arguments
 from lit_gans.training.diffaugment import Augmentation
 from lit_gans.training.finite import FiniteCheck
 from lit_gans.training.hyperparameters import log_hyperparameters
-from lit_gans.training.optim import OptimizerConfig, OptionScheduler, arrange_as_weights
+from lit_gans.training.optim import OptimizerConfig, OptionScheduler, arrange_as_weights, keep_implementation
 from lit_gans.training.refusals import refuse_arguments, refuse_trainer
 from lit_gans.training.resuming import (
     changed_settings,
@@ -228,14 +228,15 @@ class AdversarialModule(ImageSampler):
     # ---- optimizers
 
     def configure_optimizers(self) -> Any:
-        # a gradient scaler must unscale gradients before clipping, but a fused optimizer unscales inside its step
-        scales = getattr(self.trainer.precision_plugin, "scaler", None) is not None
+        # `NetworkScaling` unscales gradients before clipping, but any other scaler lets a fused optimizer unscale them
+        plugin = self.trainer.precision_plugin
+        unscales_late = getattr(plugin, "scaler", None) is not None and not isinstance(plugin, NetworkScaling)
         optimizers = (self.generator_optimizer, self.discriminator_optimizer)
         if any(settings.schedule.needs_total for settings in optimizers):
             self.progress = replace(self.progress, total=num_iterations(self.trainer))
         return [
             {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "name": name}}
-            for name, optimizer, schedule in self._new_optimizers(fused=not scales)
+            for name, optimizer, schedule in self._new_optimizers(fused=not unscales_late)
         ]
 
     def new_backend(self, num_iterations: int = 0) -> Backend:
@@ -254,6 +255,7 @@ class AdversarialModule(ImageSampler):
             settings = self.generator_optimizer if name == "generator" else self.discriminator_optimizer
             weights = trainable(self.get_submodule(name))
             optimizer = settings.build(weights, fused and self.device.type in ("cpu", "cuda"))
+            optimizer.register_load_state_dict_pre_hook(keep_implementation)
             optimizer.register_load_state_dict_post_hook(arrange_as_weights)
             yield name, optimizer, OptionScheduler(optimizer, settings, self._progress_at)
 
