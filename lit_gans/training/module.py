@@ -398,7 +398,7 @@ class AdversarialModule(ImageSampler):
             self.start_average().load_state_dict(checkpoint[EMA_KEY]["state_dict"])
         ours = checkpoint.get(FORMAT_KEY, {})
         self.progress = replace(self.progress, images=ours.get("images", 0), images_per_iteration=0)
-        self.augmentations.state = ours.get("augmentation", self.augmentations.new_state())
+        self.augmentations.state.copy_(ours.get("augmentation", self.augmentations.new_state()))
 
     # ---- copies of the generator
 
