@@ -106,7 +106,9 @@ class AdversarialModule(ImageSampler):
         generator_optimizer: settings of the generator's optimizer.
         discriminator_optimizer: settings of the discriminators' optimizers. Each discriminator has its own optimizer.
         channels_last: whether networks and images use the channels-last memory layout, which makes convolutions faster
-            on CPU and CUDA.
+            on CPU and CUDA. FSDP and DeepSpeed support contiguous weights only, so that only the images use it there.
+            cuDNN then rearranges the weights of a convolution in each call, which is less work than rearranging its
+            images would be.
         tf32: whether convolutions and matrix products of a training step use TF32 on CUDA where they are in float32. It
             is faster, and keeps 10 bits of the mantissa. Under bf16 and fp16, operations that stay in float32 always
             use TF32. Samples and metrics never do.
