@@ -22,6 +22,7 @@ from lit_gans.callbacks.throughput import paused
 from lit_gans.common._compat.lightning import publish_values
 from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.precision import FLOAT32, tf32
 from lit_gans.common.rank_zero import computed_once
 from lit_gans.data.contracts import HasModes, ImageSource, PairedSource
 from lit_gans.data.digests import fingerprint
@@ -107,6 +108,7 @@ class Measurement(GenerativeCallback):
             "num_fake": self.num_samples,
             "weights": "raw" if module.averaged_generator is None else "ema",
             "batch_norm": RUNNING_STATISTICS,
+            "precision": FLOAT32,
             "seed": self.seed,
             "versions": versions(),
         }
@@ -145,7 +147,8 @@ class Measurement(GenerativeCallback):
                     self.protocol, self._has_begun = computed_once(partial(self.stamp, trainer, module)), True
                     self._write_protocol(trainer)
                 start = time.monotonic()
-                self.values = self.measure(trainer, module)
+                with tf32(False):
+                    self.values = self.measure(trainer, module)
                 self.measured_at, self.seconds = trainer.global_step, time.monotonic() - start
                 self._keep_best()
                 self._log(trainer)

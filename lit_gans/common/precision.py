@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
+
+FLOAT32 = "at least float32, without TF32"  # precision of samples and metrics, for protocols
+
+
+@contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Context manager that allows or forbids TF32 in matrix products and convolutions in float32, which only CUDA has.
+
+    By default, torch allows TF32 in convolutions only. If the settings of these operations can no longer be read
+    together, the script has chosen one of them with torch's newer `fp32_precision`: its choice is kept.
+    """
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    try:
+        previous = products.allow_tf32, convolutions.allow_tf32
+    except RuntimeError:
+        yield
+        return
+    products.allow_tf32 = convolutions.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        products.allow_tf32, convolutions.allow_tf32 = previous
 
 
 def full_precision(tensor: Tensor) -> Tensor:

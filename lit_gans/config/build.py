@@ -39,7 +39,8 @@ _UNSUPPORTED = {
 def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
     """Converts a configuration to plain containers with all interpolations resolved.
 
-    With `metrics=none`, the metrics settings of an experiment are dropped.
+    With `metrics=none`, the metrics settings of an experiment are dropped. `trainer.benchmark=null` becomes true,
+    because all iterations have images of the same shape. With `trainer.deterministic`, it becomes false.
 
     Raises:
         RefusedInput: If a required value is missing, or if an interpolation refers to a key that does not exist.
@@ -56,6 +57,9 @@ def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
         except OmegaConfBaseException as error:
             key = f"{error.full_key}: " if error.full_key and error.full_key not in error_message(error) else ""
             raise RefusedInput(f"{key}{error_message(error)}.") from error
+    trainer = plain.get("trainer")
+    if isinstance(trainer, dict) and trainer.get("benchmark") is None:
+        plain = plain | {"trainer": trainer | {"benchmark": not trainer.get("deterministic")}}
     metrics = plain.get("metrics")
     return plain | {"metrics": None} if isinstance(metrics, dict) and not is_node(metrics) else dict(plain)
 

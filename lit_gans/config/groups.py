@@ -95,7 +95,7 @@ GROUPS = {
         node="trainer.strategy",
     ),
     "precision": Group(
-        {"precision": "numerical precision of the networks; fp16 is supported only on CUDA"},
+        {"precision": "numerical precision of the training; tf32 is fp32 with model.tf32=true; fp16 needs CUDA"},
         node="trainer.precision",
     ),
     "callbacks": Group(

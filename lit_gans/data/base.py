@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Int64, Shaped, UInt8
+from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -21,9 +23,52 @@ from lit_gans.data.digests import Fingerprint, digest_of_tensors, fingerprint
 from lit_gans.data.loader import ResumableLoader, StepSampler
 
 Pairs = dict[str, Shaped[Tensor, "n c h w"]]  # keys: `input` for the inputs, `image` for the targets
+SHARE = 0.5  # maximum fraction of the free memory that the images can occupy
 
 
-class ImagesInMemory(Dataset):
+class InMemory(Dataset):
+    """Base class of datasets that hold all images in tensors.
+
+    A dataset is indexed by a tensor of row indices on the device of its tensors, which gathers all images of a training
+    step at once.
+    """
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all tensors in bytes."""
+        values = [*vars(self).values()]
+        values += [part for value in values if isinstance(value, dict) for part in value.values()]
+        return sum(value.nbytes for value in values if isinstance(value, Tensor))
+
+    def to(self, device: torch.device) -> InMemory:
+        """Returns a copy of the dataset whose tensors are on a device."""
+        moved = copy(self)
+        vars(moved).update(move_data_to_device(vars(self), device))
+        return moved
+
+
+class Rows(Dataset):
+    """Dataset that returns row indices only, for images that are gathered on the accelerator."""
+
+    def __init__(self, num_images: int) -> None:
+        self.num_images = num_images
+
+    def __len__(self) -> int:
+        return self.num_images
+
+    def __getitem__(self, indices: Int64[Tensor, " b"]) -> dict[str, Tensor]:
+        return {"rows": indices}
+
+
+def fits_on(device: torch.device, num_bytes: int) -> bool:
+    """Returns whether a device is a GPU with enough free memory for the images of a training."""
+    return device.type == "cuda" and num_bytes <= SHARE * torch.cuda.mem_get_info(device)[0]
+
+
+class ImagesInMemory(InMemory):
     """Dataset that holds images, labels and further tensors in memory.
 
     Indexing the dataset with a tensor of row indices returns all images of a training step at once. If `mirrors` is
@@ -96,6 +141,7 @@ class ImageData(LightningDataModule):
         self.batch_size, self.num_workers, self.seed = batch_size, num_workers, seed
         self._dataset: Any = None
         self._digests: dict[str, str] | None = None
+        self._resident: InMemory | None = None  # images on the device, from which a training step is gathered
 
     def __repr__(self) -> str:  # measurement protocols record this text
         return f"{type(self).__name__}(image_size={size_text(self.image_size)}, channels={self.channels})"
@@ -138,9 +184,20 @@ class ImageData(LightningDataModule):
         return self._digests
 
     def train_dataloader(self) -> ResumableLoader:
-        """Returns a loader that yields the images of all batches of a training iteration at once; see `_step`."""
-        on_cuda = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
-        return ResumableLoader(self.dataset, self._sampler(), self.num_workers, on_cuda, self._known_digests)
+        """Returns a loader that yields all images of one training iteration at a time: several batches, see `_step`.
+
+        If the images are in memory and fit on the GPU, they are copied there, and the loader yields their rows.
+        """
+        device = torch.device("cpu") if self.trainer is None else self.trainer.strategy.root_device
+        dataset, self._resident = self.dataset, None
+        if isinstance(dataset, InMemory) and fits_on(device, dataset.num_bytes):
+            self._resident, dataset = dataset.to(device), Rows(len(dataset))
+        return ResumableLoader(dataset, self._sampler(), self.num_workers, device.type == "cuda", self._known_digests)
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Moves the images of a step to the accelerator, or gathers them there if all images are stored there."""
+        batch = super().transfer_batch_to_device(batch, device, dataloader_idx)
+        return self._resident[batch["rows"]] if self._resident is not None and "rows" in batch else batch
 
     def _sampler(self, **settings: Any) -> StepSampler:
         return StepSampler(len(self.dataset), *self._step(), self.seed, self.flip, **settings)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lit_gans.common.identity import digest_of_object, is_versioned
+from lit_gans.common.precision import FLOAT32
 from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.scores.base import FeatureScore
 
@@ -29,7 +30,7 @@ _COMPARED = (
 )
 _PROBE_TOLERANCE = 0.01  # maximum difference of a probe between devices, relative to its root mean square
 # fields whose differences are reported, but do not make measurements incomparable
-_REPORTED = ("data", "batch_norm", "weights", "truncation", "seed", "versions")
+_REPORTED = ("data", "batch_norm", "precision", "weights", "truncation", "seed", "versions")
 RUNNING_STATISTICS = "running statistics (evaluation mode)"
 
 
@@ -59,9 +60,10 @@ def stamp(
         how image files are resized, and how the extractor resizes images. quantization: description of how floats are
         converted to bytes. extractor, extractor_sha256: name and digest of the extractor, see `Extractor.sha256`.
         extractor_probe: for an extractor that wraps a module, mean and root mean square of a noise image's features.
-        batch_norm: mode of the generator's batch norm. scores: settings of each score. If `lit_gans` does not define
-        the score's class, also the digest of the class's code. weights, truncation, trained_against: see the arguments.
-        seed: seed of latents, splits and subsets. versions: versions of the numerical libraries.
+        batch_norm: mode of the generator's batch norm. precision: precision in which images are generated and their
+        features are extracted. scores: settings of each score. If `lit_gans` does not define the score's class, also
+        the digest of the class's code. weights, truncation, trained_against: see the arguments. seed: seed of latents,
+        splits and subsets. versions: versions of the numerical libraries.
     """
     extractor = evaluator.extractor
     return {
@@ -77,6 +79,7 @@ def stamp(
         "extractor_sha256": extractor.sha256,
         "extractor_probe": evaluator.probe and evaluator.probe.summary,
         "batch_norm": "unknown" if weights == "pictures" else RUNNING_STATISTICS,
+        "precision": FLOAT32,
         "scores": {type(score).__name__: _settings_of(score) for score in evaluator.scores.values()},
         "weights": weights,
         "truncation": truncation,

@@ -230,14 +230,14 @@ class ImagePool:
 
     The first `size` images are stored and returned. After that, each new image is returned with probability 1/2.
     Otherwise, it replaces a random stored image, and the stored image is returned. The state is kept on the device, so
-    that an exchange does not synchronize with the device. It is part of checkpoints.
+    that an exchange does not synchronize with the device, and is updated in place. It is part of checkpoints.
 
     Args:
         size: maximum number of stored images.
 
     Attributes:
-        images: stored images (size, c, h, w), or None before the first exchange. Only the first `count` images are
-            used.
+        images: stored images (size + 1, c, h, w), or None before the first exchange. Only the first `count` images are
+            used. The last row receives the images that are not stored.
         count: number of stored images, as a tensor (1,).
     """
 
@@ -247,7 +247,10 @@ class ImagePool:
         self.count = torch.zeros(1, dtype=torch.long)
 
     def exchange(self, new: Float[Tensor, "n c h w"], numbers: Float[Tensor, "n 2"]) -> Float[Tensor, "n c h w"]:
-        """Returns each new image or a stored image in its place. The images are exchanged one after the other.
+        """Returns each new image or a stored image in its place.
+
+        The result is the same as if the images were exchanged one after the other: a new image can replace an earlier
+        image of `new`, which is then returned.
 
         Args:
             new: generated images, without a graph.
@@ -255,23 +258,36 @@ class ImagePool:
                 image it replaces.
         """
         if self.images is None:
-            self.images = new.new_zeros(self.size, *new.shape[1:])
+            self.images = new.new_zeros(self.size + 1, *new.shape[1:])
         images, count = self.images, self.count = self.images.to(new), self.count.to(new.device)
-        returned = []
-        for image, number in zip(new[:, None], numbers, strict=True):
-            full = count == self.size
-            index = torch.where(full, (number[1] * self.size).long(), count)
-            stored = images.index_select(0, index)
-            stays, leaves = full & (number[0] < 0.5), full & (number[0] >= 0.5)
-            returned.append(torch.where(leaves, stored, image))
-            images.index_copy_(0, index, torch.where(stays, stored, image))
-            count += ~full
-        return torch.cat(returned)
+        order = torch.arange(len(new), device=new.device)
+        is_full = count + order >= self.size
+        leaves = is_full & (numbers[:, 0] >= 0.5)  # whether a stored image leaves the pool and is returned
+        is_stored = leaves | ~is_full
+        index = torch.where(is_full, (numbers[:, 1] * self.size).long(), count + order)
+        stored, target = images[index], torch.where(is_stored, index, self.size)
+        if len(new) > 1:  # otherwise, no image of `new` can replace another
+            same = (index[:, None] == index) & is_stored  # (i, j): whether image j is stored at the index of image i
+            previous = torch.where(same.tril(-1), order, -1).amax(1)  # the last of them before image i, or -1
+            stored = torch.where(_per_image(previous < 0), stored, new[previous])
+            target = torch.where(same.triu(1).any(1), self.size, target)  # a later image of `new` replaces this one
+        images.index_copy_(0, target, new)
+        count.add_(len(new)).clamp_(max=self.size)
+        return torch.where(_per_image(leaves), stored, new)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Returns a copy of the state on the CPU. It is empty before the first exchange."""
-        return {} if self.images is None else {"images": self.images.cpu().clone(), "count": self.count.cpu().clone()}
+        if self.images is None:
+            return {}
+        return {"images": self.images[: self.size].cpu().clone(), "count": self.count.cpu().clone()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restores a state. An empty state empties the pool."""
-        self.images, self.count = state.get("images"), state.get("count", torch.zeros(1, dtype=torch.long))
+        images = state.get("images")
+        self.images = None if images is None else torch.cat([images, images[:1]])
+        self.count = state.get("count", torch.zeros(1, dtype=torch.long)).clone()
+
+
+def _per_image(values: Tensor) -> Tensor:
+    """Returns a vector in a shape that broadcasts over the channels, rows and columns of images."""
+    return values[:, None, None, None]

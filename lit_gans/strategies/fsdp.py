@@ -175,7 +175,7 @@ class NetworkFSDP(NetworkStrategy):
                 self._penalized[path] = root
             if isinstance(root, FSDPModule):  # an earlier fit of this module has sharded it
                 continue
-            root.to(memory_format=torch.contiguous_format)  # FSDP2 supports only contiguous parameters
+            root.to(memory_format=torch.contiguous_format)  # FSDP2 supports no other layout, see `channels_last`
             reshard = self.reshard_after_forward and not declared
             # Double backward requires that a penalized network is one unit, which stays unsharded from its forward pass
             # to its step. With one unit per layer, FSDP would reduce gradients before the penalty's gradients exist.

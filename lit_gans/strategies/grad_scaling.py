@@ -67,6 +67,9 @@ class NetworkScaling(MixedPrecision):
     case. A warning is issued if gradients are changed while they are scaled, for example if they are clipped by any
     other means than `self.clip_gradients`.
 
+    With fused optimizers, the device decides whether a step is skipped. With all other optimizers, torch's scaler reads
+    in each step on the host whether gradients overflowed.
+
     Args:
         device: device type of autocast.
         make_scaler: function that returns a new scaler; `None` uses torch's default scaler.
@@ -104,7 +107,8 @@ class NetworkScaling(MixedPrecision):
     def clip_gradients(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
         """Unscales and then clips the gradients of the network that the optimizer steps."""
         self._unscale(stepped_network(self._networks, optimizer))
-        super().clip_gradients(optimizer, *args, **kwargs)
+        # skips MixedPrecision.clip_gradients, which raises an error for fused optimizers: the gradients are unscaled
+        super(MixedPrecision, self).clip_gradients(optimizer, *args, **kwargs)
 
     def optimizer_step(
         self, optimizer: torch.optim.Optimizer, model: LightningModule, closure: Callable[[], Any], **kwargs: Any

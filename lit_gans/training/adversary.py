@@ -408,7 +408,7 @@ class Adversary(nn.Module):
     def _augmented(self, data: Tensor | None, output: Tensor, noise: Noise, progress: Progress) -> Batch:
         """Returns augmented data, `image`, and augmented outputs, `fake`."""
         batch = {"image": output.detach() if data is None else data, "fake": output}
-        self.augmentations.state = self.augmentation_state
+        self.augmentations.state = self.augmentation_state  # moving a module to a device replaces its buffers
         return self.augmentations.apply(batch | self.augmentations.noise(noise, len(output)), progress)
 
     def _adapt(self, on_real: Scores, on_fake: Scores, progress: Progress) -> None:
@@ -417,7 +417,6 @@ class Adversary(nn.Module):
             real, fake = flat_scores(on_real), flat_scores(on_fake)
             self.augmentations.observe(real - fake if self.loss_name in _COMPARED else real)
             self.augmentations.adapt(progress, mean_over_ranks)
-            self.augmentation_state.copy_(self.augmentations.state)
 
 
 def pairs_of(first: Scores, second: Scores) -> Iterator[tuple[Tensor, Tensor]]:

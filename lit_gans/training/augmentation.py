@@ -115,7 +115,7 @@ class Augmentations:
 
     Attributes:
         state: vector (3,) of the probability, the sum of score signs, and the number of score signs. Both are counted
-            since the last update.
+            since the last update. It is updated in place.
     """
 
     def __init__(self, diffaugment: tuple[Augmentation, ...], augmenter: Augmenter | None) -> None:
@@ -161,14 +161,14 @@ class Augmentations:
     def observe(self, scores: Tensor) -> None:
         """Adds the signs of scores to the state, for the next update of the probability."""
         signs = scores.detach().float().sign()
-        count = torch.full_like(self.state[0], signs.numel())
-        self.state = self.state + torch.stack([torch.zeros_like(count), signs.sum(), count])
+        self.state[1].add_(signs.sum())
+        self.state[2].add_(signs.numel())
 
     def adapt(self, progress: Progress, mean_over_ranks: Callable[[Tensor], Tensor]) -> None:
         """Updates an adaptive probability after every `EVERY` iterations, without synchronizing with the device."""
         if self.augmenter is not None and self.adapts and progress.iterations % EVERY == EVERY - 1:
             images = EVERY * progress.images_per_iteration
-            self.state = self.augmenter.adapted(mean_over_ranks(self.state.clone()), images)
+            self.state.copy_(self.augmenter.adapted(mean_over_ranks(self.state.clone()), images))
 
     def log(self, progress: Progress) -> dict[str, Any]:
         """Returns the probability, which is logged with the losses. The dict is empty if there is no augmenter."""

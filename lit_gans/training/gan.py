@@ -72,6 +72,7 @@ class GANDefinition(LightningModule):
     r1_every: int
     share_scores: bool
     channels_last: bool
+    tf32: bool
     seed: int
     augmentations: Augmentations
 

@@ -37,7 +37,7 @@ from lit_gans.common.identity import digest_of_object, is_versioned
 from lit_gans.common.noise import forked, mix
 from lit_gans.common.size import Size, as_size
 from lit_gans.strategies.base import NetworkStrategy, clips_gradients, sharding
-from lit_gans.strategies.grad_scaling import scale_each_network
+from lit_gans.strategies.grad_scaling import NetworkScaling, scale_each_network
 from lit_gans.strategies.module_networks import parameters_of
 from lit_gans.training.augmentation import Augmentations, Augmenter
 from lit_gans.training.backend import Backend
@@ -53,7 +53,7 @@ from lit_gans.training.construction import constructor_arguments
 from lit_gans.training.diffaugment import Augmentation
 from lit_gans.training.finite import FiniteCheck
 from lit_gans.training.hyperparameters import log_hyperparameters
-from lit_gans.training.optim import OptimizerConfig, OptionScheduler, arrange_as_weights
+from lit_gans.training.optim import OptimizerConfig, OptionScheduler, arrange_as_weights, keep_implementation
 from lit_gans.training.refusals import refuse_arguments, refuse_trainer
 from lit_gans.training.resuming import (
     changed_settings,
@@ -107,7 +107,12 @@ class AdversarialModule(ImageSampler):
         generator_optimizer: settings of the generator's optimizer.
         discriminator_optimizer: settings of the discriminators' optimizers. Each discriminator has its own optimizer.
         channels_last: whether networks and images use the channels-last memory layout, which makes convolutions faster
-            on CPU and CUDA.
+            on CPU and CUDA. FSDP and DeepSpeed support contiguous weights only, so that only the images use it there.
+            cuDNN then rearranges the weights of a convolution in each call, which is less work than rearranging its
+            images would be.
+        tf32: whether convolutions and matrix products of a training step use TF32 on CUDA where they are in float32. It
+            is faster, and keeps 10 bits of the mantissa. Under bf16 and fp16, operations that stay in float32 always
+            use TF32. Samples and metrics never do.
         compile: whether to compile the networks in place. Forward passes that a gradient penalty differentiates twice
             run uncompiled.
         freeze_discriminator: number of convolutions to freeze in each discriminator, counted from the input layer.
@@ -150,6 +155,7 @@ class AdversarialModule(ImageSampler):
         generator_optimizer: OptimizerConfig = OptimizerConfig("Adam", lr=2e-4, betas=(0.5, 0.999)),
         discriminator_optimizer: OptimizerConfig = OptimizerConfig("Adam", lr=2e-4, betas=(0.5, 0.999)),
         channels_last: bool = True,
+        tf32: bool = False,
         compile: bool = False,
         freeze_discriminator: int = 0,
         diffaugment: tuple[Augmentation, ...] = (),
@@ -170,7 +176,7 @@ class AdversarialModule(ImageSampler):
         self.r1_gamma, self.r2_gamma, self.r1_every, self.share_scores = r1_gamma, r2_gamma, r1_every, share_scores
         self.generator_optimizer, self.discriminator_optimizer = generator_optimizer, discriminator_optimizer
         self.freeze_discriminator = freeze_discriminator
-        self.channels_last, self.compile_networks, self.seed = channels_last, compile, seed
+        self.channels_last, self.tf32, self.compile_networks, self.seed = channels_last, tf32, compile, seed
         self.augmentations = Augmentations(tuple(diffaugment), augmentation)
         self.finite = FiniteCheck((*self.discriminator_names, "generator"))
         self.losses: dict[str, Tensor] = {}  # loss of each network in the last iteration, on the device
@@ -229,14 +235,15 @@ class AdversarialModule(ImageSampler):
     # ---- optimizers
 
     def configure_optimizers(self) -> Any:
-        # a gradient scaler must unscale gradients before clipping, but a fused optimizer unscales inside its step
-        scales = getattr(self.trainer.precision_plugin, "scaler", None) is not None
+        # `NetworkScaling` unscales gradients before clipping, but any other scaler lets a fused optimizer unscale them
+        plugin = self.trainer.precision_plugin
+        unscales_late = getattr(plugin, "scaler", None) is not None and not isinstance(plugin, NetworkScaling)
         optimizers = (self.generator_optimizer, self.discriminator_optimizer)
         if any(settings.schedule.needs_total for settings in optimizers):
             self.progress = replace(self.progress, total=num_iterations(self.trainer))
         return [
             {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "name": name}}
-            for name, optimizer, schedule in self._new_optimizers(fused=not scales)
+            for name, optimizer, schedule in self._new_optimizers(fused=not unscales_late)
         ]
 
     def new_backend(self, num_iterations: int = 0) -> Backend:
@@ -255,6 +262,7 @@ class AdversarialModule(ImageSampler):
             settings = self.generator_optimizer if name == "generator" else self.discriminator_optimizer
             weights = trainable(self.get_submodule(name))
             optimizer = settings.build(weights, fused and self.device.type in ("cpu", "cuda"))
+            optimizer.register_load_state_dict_pre_hook(keep_implementation)
             optimizer.register_load_state_dict_post_hook(arrange_as_weights)
             yield name, optimizer, OptionScheduler(optimizer, settings, self._progress_at)
 
@@ -397,7 +405,7 @@ class AdversarialModule(ImageSampler):
             self.start_average().load_state_dict(checkpoint[EMA_KEY]["state_dict"])
         ours = checkpoint.get(FORMAT_KEY, {})
         self.progress = replace(self.progress, images=ours.get("images", 0), images_per_iteration=0)
-        self.augmentations.state = ours.get("augmentation", self.augmentations.new_state())
+        self.augmentations.state.copy_(ours.get("augmentation", self.augmentations.new_state()))
 
     # ---- copies of the generator
 

@@ -250,6 +250,20 @@ def _is_like(value: Any, default: Any) -> bool:
     return value is None or isinstance(value, int | float)
 
 
+def keep_implementation(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+    """Returns loaded optimizer state in which `fused` is that of the optimizer, which depends on device and precision.
+
+    torch would load the value of the checkpoint. A gradient scaler passes `found_inf` to every optimizer that was
+    constructed with `fused=True`, and no other implementation accepts this tensor.
+    """
+    if "fused" not in optimizer.defaults:
+        return state
+    return {
+        **state,
+        "param_groups": [{**group, "fused": optimizer.defaults["fused"]} for group in state["param_groups"]],
+    }
+
+
 def arrange_as_weights(optimizer: torch.optim.Optimizer) -> None:
     """Converts loaded optimizer moments to the memory layout of their weights.
 

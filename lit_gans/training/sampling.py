@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
+from lit_gans.common.precision import tf32
 from lit_gans.training.batch import Batch
 from lit_gans.training.gan import GANDefinition
 
@@ -176,7 +177,7 @@ class ImageSampler(GANDefinition):
 
     def _images(self, batches: Iterable[Batch], weights: Weights | None = None) -> Tensor:
         network = self.sampling_generator(weights)
-        with evaluating(network), torch.autocast(self.device.type, enabled=False):
+        with evaluating(network), torch.autocast(self.device.type, enabled=False), tf32(False):
             images = [self.generate(network, batch) for batch in batches]
         return self.to_unit_range(torch.cat(images).float())
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from lit_gans.common.compilation import uncompiled
 from lit_gans.common.noise import Noise, mix, seed_dropout
+from lit_gans.common.precision import tf32
 from lit_gans.networks.spectral import one_power_iteration, spectral_layers
 from lit_gans.training.backend import Backend
 from lit_gans.training.batch import Batch, prepare_batch, repeat_batch, share_of_loss, split_batch
@@ -57,6 +58,10 @@ class TrainingStep:
         Raises:
             FloatingPointError: if a loss, a penalty or a weight is not finite.
         """
+        with tf32(self.gan.tf32 or torch.is_autocast_enabled(self.gan.device.type)):
+            return self._iterate(data, iteration)
+
+    def _iterate(self, data: Any, iteration: int) -> dict[str, Tensor]:
         gan, backend = self.gan, self.backend
         seed_dropout(gan.device, mix(gan.seed, iteration, backend.rank))  # gives the same dropout after a resume
         batch = prepare_batch(data, gan.channels_last)

@@ -64,6 +64,27 @@ def test_whole_numbers_of_a_command_line_reach_module_and_callbacks_as_floats():
             construct(compose_model(f"model.r1_gamma={value}"), "model")
 
 
+def test_cudnn_chooses_by_time_unless_the_training_is_deterministic():
+    for overrides, expected in (
+        ([], True),
+        (["trainer.deterministic=true"], False),
+        (["trainer.benchmark=false"], False),
+    ):
+        config = resolve(compose(*overrides))
+        assert config["trainer"]["benchmark"] is expected
+        assert to_cli(config)["trainer"]["benchmark"] is expected
+
+
+def test_precision_tf32_is_float32_with_an_argument_of_the_model():
+    for option, expected in (
+        ("tf32", ("32-true", True)),
+        ("fp32", ("32-true", False)),
+        ("bf16", ("bf16-mixed", False)),
+    ):
+        config = resolve(compose(f"precision={option}", "model=sngan"))
+        assert (config["trainer"]["precision"], config["model"]["tf32"]) == expected
+
+
 def test_metrics_select_the_best_checkpoint_before_an_extractor_under_callbacks():
     further = {"_target_": "lit_gans.callbacks.GenerativeMetrics"}
     further["extractor"] = {"_target_": "lit_gans.metrics.extractors.efficientnet.EfficientnetLite2"}

@@ -4,6 +4,7 @@ import torch
 from lightning.pytorch.callbacks import LambdaCallback
 from PIL import Image
 
+from lit_gans.data.sources.digits import Digits
 from lit_gans.data.sources.folder import Folder
 
 
@@ -19,6 +20,17 @@ def test_images_on_the_device_are_those_in_memory(tiny_gan, device, train, tmp_p
         train(tiny_gan("dcgan"), data, device, 4, callbacks=[note])
     assert {images.device.type for batches in seen.values() for images in batches} == {device.type}
     assert all(torch.equal(*pair) for pair in zip(*seen.values(), strict=True))
+
+
+def test_a_source_in_memory_is_copied_to_a_gpu_once(tiny_gan, device, train):
+    data, seen = Digits(image_size=16, batch_size=4), []
+    loader = Digits(image_size=16, batch_size=4).train_dataloader()
+    expected = [step["image"] for step, _ in zip(loader, range(4), strict=False)]
+    note = LambdaCallback(on_train_batch_start=lambda *given: seen.append(given[2]["image"]))
+    train(tiny_gan("dcgan"), data, device, 4, callbacks=[note])
+    assert all(torch.equal(one.cpu(), other) for one, other in zip(seen, expected, strict=True))
+    assert (data._resident is not None) == (device.type == "cuda")
+    assert {images.device.type for images in seen} == {device.type}
 
 
 def test_auto_places_few_images_on_a_gpu_alone(device, tmp_path):

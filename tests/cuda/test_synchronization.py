@@ -3,11 +3,13 @@
 import pytest
 import torch
 from lightning.pytorch.callbacks import LambdaCallback, TQDMProgressBar
+from lightning.pytorch.plugins.precision import MixedPrecision
 
 from lit_gans.callbacks import EMA, IterationProgressBar, RunCheckpoint, Throughput
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.watch import Watch
 from lit_gans.training import finite
+from lit_gans.training import module as base
 from lit_gans.training.augmentation import Adaptive
 from lit_gans.training.schedules import LinearSchedule
 from tests.gans import GANS
@@ -67,6 +69,15 @@ def test_no_setting_waits(tiny_gan, device, train, tmp_path, settings):
 
 def test_neither_does_bf16(tiny_gan, device, train, tmp_path):
     assert run(tiny_gan("dcgan"), device, train, tmp_path, precision="bf16-mixed") == [1, 3, 4]
+
+
+def test_neither_does_fp16(tiny_gan, device, train, tmp_path, monkeypatch):
+    """Fused optimizers skip their step on the device if a gradient overflowed."""
+    monkeypatch.setattr(base, "refuse_trainer", lambda *_: None)  # fp16 on the CPU, for this test alone
+    plugin = MixedPrecision("16-mixed", device.type, torch.amp.GradScaler(device.type, init_scale=4.0))
+    module = tiny_gan("dcgan", clip_gradients=1.0, n_critic=2)
+    assert run(module, device, train, tmp_path, plugins=[plugin]) == [1, 3, 4]
+    assert all(optimizer.defaults["fused"] for optimizer in module.trainer.optimizers)
 
 
 def test_only_lightnings_bar_waits_for_the_losses_that_it_shows(tiny_gan, random_images, train, capsys):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from lit_gans.data.sources.folder import Folder
@@ -40,4 +41,5 @@ def steps(data, epochs=range(1)):
     for epoch in epochs:
         loader.sampler.set_epoch(epoch)
         for step in loader:
+            step = data.transfer_batch_to_device(step, torch.device("cpu"), 0)
             yield data.on_after_batch_transfer(step, 0)

@@ -202,7 +202,7 @@ def test_data_that_only_yield_all_images_are_read_once_for_the_digest_and_once_f
     seen = []
     one.extractor.register_forward_hook(lambda _, given, __: seen.append(given[0].clone()))
     for rank in (0, 1):
-        monkeypatch.setattr("lit_gans.metrics.evaluator.place", lambda rank=rank: (rank, 2))
+        monkeypatch.setattr("lit_gans.metrics.evaluator.rank_and_world_size", lambda rank=rank: (rank, 2))
         one.extract(Odd())
         if rank == 0:
             assert torch.equal(torch.cat(seen), REAL.images[:64])

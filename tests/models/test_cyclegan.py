@@ -8,9 +8,10 @@ from torch.utils.data import DataLoader
 
 from lit_gans.callbacks import EMA, PairedMetrics, Watch
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.operations import count_operations
 from lit_gans.data.sources.digits import Digits
 from lit_gans.data.sources.unpaired import Unpaired
-from lit_gans.models.cyclegan import CycleGAN
+from lit_gans.models.cyclegan import CycleGAN, ImagePool
 from lit_gans.training.backend import Backend
 from lit_gans.training.penalties import r1_penalty
 from lit_gans.training.step import TrainingStep
@@ -99,6 +100,34 @@ def test_defaults_are_the_papers():
     assert sizes == [ends + blocks * 2 * 9 * 256 * 256 for blocks in (9, 6)]
     patches = large.discriminator_a(torch.empty(1, 3, 256, 256, device="meta"))
     assert patches.shape == (1, 30, 30), "of 70x70 pixels"
+
+
+@pytest.mark.parametrize("num", [1, 2, 9])
+def test_a_batch_is_exchanged_as_its_images_one_after_the_other(monkeypatch, num):
+    """Several images of a batch of 9 meet in the same place; after each batch, the pool is saved and loaded."""
+    targets, write = [], torch.Tensor.index_copy_
+    monkeypatch.setattr(torch.Tensor, "index_copy_", lambda *args: targets.append(args[2].tolist()) or write(*args))
+    generator = torch.Generator().manual_seed(0)
+    plain, pool = Pool(), ImagePool(POOL)
+    for _ in range(20):
+        images, numbers = torch.rand(num, 1, 2, 2, generator=generator), torch.rand(num, 2, generator=generator)
+        expected = plain(images, numbers)
+        assert torch.equal(pool.exchange(images, numbers), expected)
+        written = [target for target in targets.pop() if target < POOL]
+        assert len({*written}) == len(written), "CUDA writes in any order"
+        stored, state = torch.stack(plain.stored), pool.state_dict()
+        assert torch.equal(state["images"][: len(stored)], stored)
+        assert state["count"] == len(stored)
+        pool = ImagePool(POOL)
+        pool.load_state_dict(state)
+
+
+def test_a_larger_batch_is_exchanged_by_as_many_operations():
+    counts = []
+    for num in (2, 16):
+        pool, images, numbers = ImagePool(POOL), torch.rand(num, 1, 2, 2), torch.rand(num, 2)
+        counts.append(count_operations(lambda args=(images, numbers), pool=pool: pool.exchange(*args)))
+    assert counts[0] == counts[1]
 
 
 def test_a_second_training_begins_with_an_empty_pool(module, random_images, fit):

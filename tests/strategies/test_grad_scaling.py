@@ -52,6 +52,25 @@ def test_scaled_training_is_the_unscaled_one(tiny_gan, random_images, fit, monke
     assert again.state_dict() == plugin.state_dict()
 
 
+def test_fp16_resumes_a_checkpoint_whose_optimizers_were_not_fused(tiny_gan, random_images, fit, tmp_path, monkeypatch):
+    """The first step overflows, and the fused optimizer skips it on the device."""
+    monkeypatch.setattr(base, "refuse_trainer", lambda *_: None)
+    saved, file = fit(tiny_gan(), random_images(), max_steps=1), tmp_path / "saved.ckpt"
+    saved.save_checkpoint(file)
+    checkpoint = torch.load(file, weights_only=True)
+    for state in checkpoint["optimizer_states"]:
+        state["param_groups"][0]["fused"] = None
+    torch.save(checkpoint, file)
+    module = tiny_gan()
+    plugin = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=2.0**40))
+    fit(module, random_images(), max_steps=2, plugins=[plugin], resume=file)
+    assert [optimizer.param_groups[0]["fused"] for optimizer in module.trainer.optimizers] == [True, True]
+    weights = {name: value for name, value in module.state_dict().items() if "running" not in name}
+    for name, value in weights.items():
+        if "num_batches" not in name:
+            assert torch.equal(value, checkpoint["state_dict"][name]), name
+
+
 IN_TURN = {"every second": "Distillation", "starts late": "Autoencoder", "toggled": "LightningGAN"}
 
 

@@ -16,7 +16,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -38,14 +37,14 @@ from lit_gans.config.registry import gans as registered
 from lit_gans.config.run_folder import output_file
 from lit_gans.strategies import NAMES
 
-# Lightning's precision, whether TF32 is allowed, and arguments of the module
-MODES: dict[str, tuple[Any, bool, dict[str, bool]]] = {
-    "fp32": ("32-true", False, {"channels_last": False}),
-    "tf32": ("32-true", True, {"channels_last": False}),
-    "bf16": ("bf16-mixed", True, {"channels_last": False}),
-    "fp16": ("16-mixed", True, {"channels_last": False}),
-    "channels_last": ("bf16-mixed", True, {"channels_last": True}),
-    "compile": ("bf16-mixed", True, {"channels_last": True, "compile": True}),
+# Lightning's precision, and arguments of the module
+MODES: dict[str, tuple[Any, dict[str, bool]]] = {
+    "fp32": ("32-true", {"channels_last": False}),
+    "tf32": ("32-true", {"channels_last": False, "tf32": True}),
+    "bf16": ("bf16-mixed", {"channels_last": False}),
+    "fp16": ("16-mixed", {"channels_last": False}),
+    "channels_last": ("bf16-mixed", {"channels_last": True}),
+    "compile": ("bf16-mixed", {"channels_last": True, "compile": True}),
 }
 _ON_CPU = ("fp32", "bf16")
 _STRATEGIES = ("auto", *(name.removeprefix("network_") for name in NAMES))
@@ -89,10 +88,10 @@ def bench(
     milliseconds, and the peak memory. On a GPU, this is the memory that torch allocates; on a CPU, it is the memory
     that the process uses.
 
-    The modes `fp32` (without TF32), `tf32`, `bf16` and `fp16` use the default memory format. The mode `channels_last`
-    is bf16 with the channels-last memory format, and `compile` additionally compiles the networks. The images are
-    random and already on the device. Every iteration updates an averaged generator, and every tenth iteration writes a
-    row of `metrics.csv`.
+    The modes `fp32` (without TF32), `tf32`, `bf16` and `fp16` are those of `lit-gans train precision=MODE`, but use the
+    default memory format. The mode `channels_last` is bf16 with the channels-last memory format, and `compile`
+    additionally compiles the networks. The images are random and already on the device. Every iteration updates an
+    averaged generator, and every tenth iteration writes a row of `metrics.csv`.
 
     Small batches are measured first and compiled networks last. Combinations that fail or do not start within the time
     limit are listed.
@@ -204,7 +203,7 @@ def _rank(rank: int, cell: Cell, sizes: dict[str, Any], device: str, folder: str
 
 
 def _train(cell: Cell, sizes: dict[str, Any], device: str, folder: str) -> dict[str, Any]:
-    precision, tf32, arguments = MODES[cell.mode]
+    precision, arguments = MODES[cell.mode]
     if precision == "16-mixed" and device != "cuda":
         raise RefusedInput(f"mode {cell.mode} needs a CUDA device.")
     image_size, width = sizes["image_size"] or (32 if cell.gan in _SMALL else 64), sizes["width"]
@@ -213,13 +212,14 @@ def _train(cell: Cell, sizes: dict[str, Any], device: str, folder: str) -> dict[
         settings |= {"generator_width": width, "discriminator_width": width}
     if cell.gan in ("pix2pix", "cyclegan", "autoencoder_kl") and image_size < 64:
         settings["patch_depth"] = 1  # these images are too small for a PatchGAN of the default depth of three layers
-    with process_state_restored(), _tf32(tf32):
+    with process_state_restored():
         module = registered()[cell.gan](**settings)
         trainer = Trainer(
             accelerator=device,
             devices=cell.processes,
             strategy="auto" if cell.strategy == "auto" else f"network_{cell.strategy}",
             precision=precision,
+            benchmark=True,  # as in conf/trainer/default.yaml
             max_steps=ENDLESS,
             logger=CSVMetrics(folder),
             callbacks=[EMA(), Throughput()],
@@ -252,18 +252,6 @@ class _Images:
         for index in range(ENDLESS):
             images = self.batches[index % 2]
             yield {"image": images, "input": images}
-
-
-@contextmanager
-def _tf32(allowed: bool) -> Iterator[None]:
-    """Context manager that allows or forbids TF32 in matrix products and convolutions in float32."""
-    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    previous = products.allow_tf32, convolutions.allow_tf32
-    products.allow_tf32 = convolutions.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        products.allow_tf32, convolutions.allow_tf32 = previous
 
 
 # ---- table of results

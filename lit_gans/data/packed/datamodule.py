@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from jaxtyping import Int64, Shaped, UInt8
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.identity import code_of
@@ -21,7 +20,7 @@ from lit_gans.common.names import composed
 from lit_gans.common.paths import cache_folder
 from lit_gans.common.progress import follow
 from lit_gans.common.size import Size, as_size, sides, size_value
-from lit_gans.data.base import ImageData, ImagesInMemory, Pairs
+from lit_gans.data.base import SHARE, ImageData, ImagesInMemory, Pairs, Rows, fits_on
 from lit_gans.data.decoding import MAX_PIXELS
 from lit_gans.data.digests import Fingerprint, digest_of_parts, fingerprint, remembered
 from lit_gans.data.files import OnError
@@ -32,7 +31,6 @@ from lit_gans.data.packed.writer import available_cores, pack
 
 ClassWeights = Literal["balanced"] | dict[str, float]
 Placement = Literal["auto", "device", "memory", "disk"]
-_SHARE = 0.5  # maximum fraction of the free memory that the images can occupy
 _READER = 3  # version of the conversion from files to images; after a change, all images are packed again
 _DIGESTS = "digests.json"  # name of a file in the folder of packed images
 _BATCH = 4096  # number of images that are read at a time to compute a digest
@@ -47,19 +45,6 @@ class _MappedImages(ImagesInMemory):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _MappedImages, (self.path, self.labels, self.mirrors)
-
-
-class _Rows(Dataset):
-    """Dataset that returns row indices only, for images that are gathered on the accelerator."""
-
-    def __init__(self, num_images: int) -> None:
-        self.num_images = num_images
-
-    def __len__(self) -> int:
-        return self.num_images
-
-    def __getitem__(self, indices: Int64[Tensor, " b"]) -> dict[str, Tensor]:
-        return {"rows": indices}
 
 
 class PackedData(ImageData):
@@ -142,7 +127,6 @@ class PackedData(ImageData):
         self.cache = cache_folder(cache)
         self._requested_workers = num_workers
         self._packed: Packed | None = None
-        self._resident: ImagesInMemory | None = None
 
     # ---- methods that sources override
 
@@ -285,9 +269,9 @@ class PackedData(ImageData):
         if self.placement != "auto":
             return self.placement
         num_bytes = self.packed.images.nbytes
-        if device.type == "cuda" and num_bytes <= _SHARE * torch.cuda.mem_get_info(device)[0]:
+        if fits_on(device, num_bytes):
             return "device"
-        return "memory" if num_bytes * num_processes <= _SHARE * _free_memory() else "disk"
+        return "memory" if num_bytes * num_processes <= SHARE * _free_memory() else "disk"
 
     def train_dataloader(self) -> ResumableLoader:
         device, num_processes = torch.device("cpu"), 1
@@ -299,7 +283,7 @@ class PackedData(ImageData):
         workers = self._requested_workers
         if workers is None:
             workers = min(2, available_cores()) if placement == "disk" else 0
-        dataset: Any = {"device": _Rows(len(self.dataset)), "memory": self._resident, "disk": self.dataset}[placement]
+        dataset: Any = {"device": Rows(len(self.dataset)), "memory": self._resident, "disk": self.dataset}[placement]
         return ResumableLoader(dataset, self._sampler(), workers, device.type == "cuda", self._known_digests)
 
     def real_batches(
@@ -309,16 +293,12 @@ class PackedData(ImageData):
         return map(in_8_bits, super().real_batches(batch_size, start, stop))
 
     def _load(self, device: torch.device) -> None:
-        if self._resident is None or self._resident.images.device != device:
+        if not isinstance(self._resident, ImagesInMemory) or self._resident.images.device != device:
             # all images are read here anyway, so their checksums are verified; an earlier mapping might be damaged
             identity = self.packed.about["identity"]
             self._packed, self._dataset = self._open(identity, self.source, verify=True), None
             images, labels = self.packed.images.to(device, copy=True), self.packed.labels.to(device)
             self._resident = ImagesInMemory(images, labels, self.flip)
-
-    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Gathers the images of a step on the accelerator if the images are stored there."""
-        return self._resident[batch["rows"]] if self._resident is not None and "rows" in batch else batch
 
 
 def in_8_bits(images: Shaped[Tensor, "b c h w"]) -> UInt8[Tensor, "b c h w"]:
@@ -405,8 +385,7 @@ class PackedPairs(TranslationData):
         return dict(zip(names, images.tensor_split([first], dim=1), strict=True))
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Splits the pairs of a step into inputs and targets. Pairs on the accelerator are gathered there first."""
-        batch = super().on_after_batch_transfer(batch, dataloader_idx)
+        """Splits the pairs of a step into inputs and targets."""
         return batch | self.halves(batch["image"])
 
     def arrangement(self) -> dict[str, Any]:

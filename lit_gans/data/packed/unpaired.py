@@ -134,8 +134,8 @@ class UnpairedData(TranslationData):
         return UnpairedSampler(rows["image"], rows["input"], num_rows, self._step(), self.seed, self.flip)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Splits the images of a step into both domains. Images on the accelerator are gathered there first."""
-        image, inputs = super().on_after_batch_transfer(batch, dataloader_idx)["image"].chunk(2)
+        """Splits the images of a step into both domains."""
+        image, inputs = batch["image"].chunk(2)
         return {"image": image, "input": inputs}
 
     def arrangement(self) -> dict[str, Any]:

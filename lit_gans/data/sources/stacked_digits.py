@@ -11,19 +11,18 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import Dataset
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
 from lit_gans.common.size import Size
-from lit_gans.data.base import ImageData
+from lit_gans.data.base import ImageData, InMemory
 from lit_gans.data.digests import digest_of_tensors
 from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.digits import Digits, on_black
 from lit_gans.data.sources.torchvision_sets import MNIST
 
 
-class _Stacked(Dataset):
+class _Stacked(InMemory):
     """Dataset that stores the indices of three digits per image, and stacks the digits when an image is accessed."""
 
     def __init__(self, digits: UInt8[Tensor, "m 1 h w"], labels: Int64[Tensor, " m"], triples: Int64[Tensor, "n 3"]):

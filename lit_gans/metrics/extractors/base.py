@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.identity import digest_of, digest_of_object, is_versioned
+from lit_gans.common.precision import tf32
 from lit_gans.data.images import to_uint8
 
 _CHUNK = 16  # batch size with which the networks for 224x224 and 299x299 images are fastest on a CPU
@@ -198,7 +199,8 @@ class Network(nn.Module):
                 " convert floats in [0, 1] with lit_gans.data.images.to_uint8, or set normalize=True."
             )
         images = on_white(images) if images.shape[1] == 4 else images
-        features, logits = _features_and_logits(self.extractor.to(images.device)(images))
+        with tf32(False):  # features in TF32 are not those of a paper
+            features, logits = _features_and_logits(self.extractor.to(images.device)(images))
         if not (torch.isfinite(features).all() and torch.isfinite(logits).all()):
             raise FloatingPointError("The extractor returned features that are not finite, although images are finite.")
         return Features(features, logits)

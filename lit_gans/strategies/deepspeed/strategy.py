@@ -190,7 +190,7 @@ class NetworkDeepSpeed(NetworkStrategy):
         optimizer = EngineOptimizer(gradients, network.optimizer, self.stage, self.shard, self._saved)
         roots = [*network.roots.values()]
         module = roots[0] if len(roots) == 1 and not network.loose else _Pieces(network)
-        module.to(memory_format=torch.contiguous_format)  # DeepSpeed supports no other layout
+        module.to(memory_format=torch.contiguous_format)  # DeepSpeed supports no other layout, see `channels_last`
         config, groups = self._config_of(module), [*network.optimizer.param_groups]
         engine = deepspeed.initialize(model=module, optimizer=network.optimizer, config=config)[0]
         engine.set_gradient_accumulation_boundary(True)
