@@ -65,6 +65,7 @@ interpolate checkpoint=run num=0 | num=0 must be at least 1
 interpolate checkpoint=run output=text.txt/walk.gif | text.txt: the folder cannot be created
 directions checkpoint=run num=9 | num=9 must be at least 1 and at most latent_dim=8
 project checkpoint=run input=nothing | nothing: there is no such folder
+scale checkpoint=run input=nothing | run: expected an autoencoder (model=autoencoder_kl), not a DCGAN.
 demo | Missing mandatory value: checkpoint
 report run=empty | run=empty: there is no config.yaml in it
 export checkpoint=run format=torch | Parser key "format": Expected a typing.Literal['safetensors', 'onnx', 'diffusers']

@@ -56,8 +56,9 @@ def export(
             second domain.
         dtype: `float32`, or `float16` for files of half the size.
         optimizers: whether to also write the state that `resume` needs, so that other users can continue the run.
-        scaling_factor, shift_factor: factors that `diffusers` stores for diffusion models, see `lit-gans scale`; null
-            uses the factors of the model.
+        scaling_factor: factor that `diffusers` stores for diffusion models, see `lit-gans scale`; null uses the factor
+            of the model.
+        shift_factor: shift that `diffusers` stores for diffusion models; null uses the shift of the model.
 
     Returns:
         The path of the folder or file.

@@ -3,6 +3,7 @@
 Examples:
     lit-gans scale checkpoint=outputs/autoencoder_kl_emoji/version_0 input=FOLDER
     lit-gans scale checkpoint=outputs/autoencoder_kl_emoji/version_0 input=FOLDER weights=raw
+    lit-gans scale checkpoint=outputs/autoencoder_kl_emoji/version_0 input=FOLDER batch_size=4 max_pixels=null
 """
 
 from __future__ import annotations
