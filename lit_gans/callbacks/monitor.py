@@ -33,7 +33,7 @@ class Monitor:
         return name if self.name in (None, "auto") else f"{name}({self.name})"
 
     def start(self, trainer: Trainer) -> None:
-        """Marks the value at the start of a new or resumed run as read."""
+        """At the start of a new or resumed run, marks the value as read."""
         self._has_iterated, self._seen = False, self._value(trainer)
 
     def refuse_unmeasured(self, trainer: Trainer) -> None:

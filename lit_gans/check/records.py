@@ -91,7 +91,7 @@ class StepStart:
 
 @dataclass
 class Call:
-    """The input of one outermost forward pass of a network.
+    """The input of a forward pass of a network that no other forward pass of the network called.
 
     Attributes:
         network: name of the network.

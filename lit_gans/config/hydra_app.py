@@ -88,7 +88,7 @@ def hydra_command(
 
 
 def function_config(function: Callable[..., Any]) -> str:
-    """Stores the configuration that the signature of a function defines, and returns its name.
+    """Stores the configuration that a function's signature defines, and returns the name of the configuration.
 
     The keys are the arguments of the function. If an argument has the name of a configuration group, such as `model`,
     its value selects an option of the group.

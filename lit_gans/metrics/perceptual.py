@@ -48,7 +48,7 @@ class EfficientNetDistance(nn.Module):
         self.network: EfficientNetLite = extractor.network
 
     def forward(self, images: Float[Tensor, "n c h w"], others: Float[Tensor, "n c h w"]) -> Float[Tensor, " n"]:
-        """Returns the distance of each pair of images in [-1, 1]."""
+        """Returns the distance between the images of each pair. Images are in [-1, 1]."""
         # the network was trained with pixels normalized as (pixel - 127) / 128
         maps = (self.network.maps((in_color(x) * 127.5 + 0.5) / 128) for x in (images, others))
         distances = [(_unit(one) - _unit(other)).square().sum(1).mean((1, 2)) for one, other in zip(*maps, strict=True)]

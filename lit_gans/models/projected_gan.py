@@ -36,7 +36,7 @@ class FrozenFeatures:
         self._network: EfficientNetLite | None = None
 
     def load(self) -> EfficientNetLite:
-        """Returns the network. Raises `RefusedInput` if the package of the weights is not installed."""
+        """Returns the network. Raises `RefusedInput` if the package that contains the weights is not installed."""
         self._network = self._network or EfficientnetLite0().network
         return self._network
 

@@ -501,7 +501,7 @@ def average_over_ranks(buffers: list[Tensor]) -> None:
 
 
 def backward_arguments(strategy: Strategy, network: str) -> dict[str, str]:
-    """Returns the argument `network` for `manual_backward`, or no argument if strategy and plugin do not accept it."""
+    """Returns the argument `network` for `manual_backward`, or nothing if the strategy does not accept it."""
     named = isinstance(strategy, NetworkStrategy) or isinstance(strategy.precision_plugin, NetworkScaling)
     return {"network": network} if named else {}
 

@@ -1,4 +1,4 @@
-"""Mixed precision training in fp16 with one gradient scaler per network, and a warning if scaled gradients change."""
+"""Mixed precision training in fp16 with one gradient scaler per network. Warns if scaled gradients are modified."""
 
 from __future__ import annotations
 

@@ -107,12 +107,11 @@ class AdversarialModule(ImageSampler):
         generator_optimizer: settings of the generator's optimizer.
         discriminator_optimizer: settings of the discriminators' optimizers. Each discriminator has its own optimizer.
         channels_last: whether networks and images use the channels-last memory layout, which makes convolutions faster
-            on CPU and CUDA. FSDP and DeepSpeed support contiguous weights only, so that only the images use it there.
-            cuDNN then rearranges the weights of a convolution in each call, which is less work than rearranging its
-            images would be.
-        tf32: whether convolutions and matrix products of a training step use TF32 on CUDA where they are in float32. It
-            is faster, and keeps 10 bits of the mantissa. Under bf16 and fp16, operations that stay in float32 always
-            use TF32. Samples and metrics never do.
+            on CPU and CUDA. FSDP and DeepSpeed support contiguous weights only, so only the images have this layout
+            there.
+        tf32: whether convolutions and matrix products of a training step use TF32 on CUDA where they are in float32.
+            TF32 is faster, and keeps 10 bits of the mantissa. Under bf16 and fp16, operations that stay in float32
+            always use TF32. Samples and metrics never do.
         compile: whether to compile the networks in place. Forward passes that a gradient penalty differentiates twice
             run uncompiled.
         freeze_discriminator: number of convolutions to freeze in each discriminator, counted from the input layer.
@@ -187,7 +186,7 @@ class AdversarialModule(ImageSampler):
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """Context manager in which a constructor builds the networks.
+        """Context manager for the part of a constructor that builds the networks.
 
         Inside, weights depend on `seed` alone and not on the state of the global random generators. On exit, the memory
         layout of the networks is set, and the networks are compiled.
