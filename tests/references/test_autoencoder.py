@@ -42,7 +42,7 @@ def test_the_bottlenecks(same, monkeypatch):
     with checkout(LDM) as load:
         theirs = load("ldm.modules.distributions.distributions").DiagonalGaussianDistribution(moments)
         monkeypatch.setattr(torch, "randn", lambda *_: noise)
-        latents, divergence, _ = DiagonalGaussian()(moments, noise)
+        latents, divergence, *_ = DiagonalGaussian()(moments, noise)
         same("Autoencoder: Gaussian", [latents, divergence], [theirs.sample(), theirs.kl()])
         monkeypatch.undo()
     with checkout(TAMING) as load:
@@ -52,7 +52,7 @@ def test_the_bottlenecks(same, monkeypatch):
             nn.init.normal_(theirs.embedding.weight)
             ours.vectors.data.copy_(theirs.embedding.weight)
             encoded = torch.randn(3, 4, 5, 5, requires_grad=True)
-            (latents, loss, _), (others, other, _) = ours(encoded), theirs(encoded)
+            (latents, loss, *_), (others, other, _) = ours(encoded), theirs(encoded)
             same("VQGAN: quantizer", [latents, loss.mean()], [others, other])
             found = torch.autograd.grad(loss.mean(), (encoded, ours.vectors))
             same("VQGAN: quantizer", found, torch.autograd.grad(other, (encoded, theirs.embedding.weight)))
