@@ -9,12 +9,12 @@ from datetime import timedelta
 from itertools import count
 from typing import Any
 
-from torch import distributed
 from torch.distributed import PrefixStore, Store, TCPStore
 
 from lit_gans.check.findings import RankRecords
 from lit_gans.check.records import Call, End, State, StepStart, loaded_step
 from lit_gans.common._compat.torch import default_store
+from lit_gans.common.rank_zero import rank_and_world_size
 
 _WAIT = timedelta(seconds=30)
 
@@ -59,9 +59,8 @@ def board(name: str) -> Board | None:
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         store = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=_WAIT)
         return Board(store, int(os.environ["RANK"]), world_size, name)
-    if not distributed.is_initialized() or distributed.get_world_size() == 1:
-        return None
-    return Board(default_store(), distributed.get_rank(), distributed.get_world_size(), name)
+    rank, world_size = rank_and_world_size()
+    return None if world_size == 1 else Board(default_store(), rank, world_size, name)
 
 
 def events_of(shared: Board, rank: int) -> Iterator[StepStart]:

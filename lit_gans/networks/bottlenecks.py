@@ -19,8 +19,8 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.precision import full_precision, without_autocast
 
 _LOG_VARIANCE = (-30.0, 20.0)  # range in which the exponential neither underflows nor is too large
-_MARGIN = 1e-3  # relative distance between the highest level and the limit of tanh, as in the authors' code
-_TEMPERATURE = 0.01
+_MARGIN = 1e-3  # relative distance between the highest level and the limit of tanh, as in appendix A.1
+_TEMPERATURE = 0.01  # of the softmax over vectors, as in vector-quantize-pytorch
 _MOST_BITS = 14
 _LEAST = 1e-5  # smallest probability in a logarithm
 
@@ -178,12 +178,12 @@ class LookupFreeQuantizer(nn.Module):
             place_values = 2 ** torch.arange(encoded.shape[1], device=encoded.device).view(-1, 1, 1)
             codes = (positive * place_values).sum(1)
             loss = self.commitment_weight * (encoded - signs).square().mean((1, 2, 3))
-            probabilities = self._probabilities(encoded) if self.training and self.entropy_weight else None
-            if probabilities is not None:
-                entropies = _entropy(probabilities).mean(1)
-                loss = loss + self.entropy_weight * entropies
-                probabilities = probabilities.mean(1)
-            return Bottleneck(straight_through(signs, encoded), loss, codes, probabilities)
+            assignment = None
+            if self.training and self.entropy_weight:
+                probabilities = self._probabilities(encoded)
+                loss = loss + self.entropy_weight * _entropy(probabilities).mean(1)
+                assignment = probabilities.mean(1)
+            return Bottleneck(straight_through(signs, encoded), loss, codes, assignment)
 
     def _probabilities(self, encoded: Float[Tensor, "n z h w"]) -> Float[Tensor, "n p k"]:
         """Returns the probability of each vector at each position."""

@@ -182,11 +182,9 @@ def _is_complete(layer: ParametrizationList) -> bool:
 def one_power_iteration(
     layers: Sequence[ParametrizationList], used: Sequence[ParametrizationList] = ()
 ) -> Iterator[None]:
-    """Context manager that limits each layer to one power iteration.
+    """Context manager that limits each layer to one power iteration, whose estimate all its forward passes share.
 
-    All forward passes of the layer share the estimate.
-
-    The layers run their iteration in their first forward pass in training mode.
+    Layers run their iteration in their first forward pass in training mode.
 
     Args:
         layers: results of `spectral_layers`.
@@ -194,13 +192,13 @@ def one_power_iteration(
             the context is entered. Sharded weights are excluded, because they are complete only within a forward pass.
     """
     norms = [_norm_of(layer) for layer in layers]
-    for norm in norms:
-        norm.in_step, norm.estimate = True, None
     pairs = [(_norm_of(layer), layer.original) for layer in used if layer.training and _is_complete(layer)]
-    if pairs:
-        for (norm, _), estimate in zip(pairs, _iterate(pairs), strict=True):
-            norm.estimate = estimate
     try:
+        for norm in norms:
+            norm.in_step = True
+        if pairs:
+            for (norm, _), estimate in zip(pairs, _iterate(pairs), strict=True):
+                norm.estimate = estimate
         yield
     finally:
         for norm in norms:

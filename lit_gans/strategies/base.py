@@ -77,6 +77,7 @@ from lit_gans.common.lightning import (
     Trainer,
     rank_zero_warn,
 )
+from lit_gans.common.rank_zero import rank_and_world_size
 from lit_gans.strategies.grad_scaling import NetworkScaling, scale_each_network
 from lit_gans.strategies.gradients import (
     ASSIGNED,
@@ -458,7 +459,7 @@ def broadcast_from_first_rank(module: nn.Module, device: torch.device) -> None:
     """Broadcasts parameters and buffers from rank 0, via a device that the backend supports. DTensors are skipped."""
     from torch.distributed.tensor import DTensor
 
-    if not dist.is_initialized() or dist.get_world_size() == 1:
+    if rank_and_world_size()[1] == 1:
         return
     full = (tensor for tensor in (*module.parameters(), *module.buffers()) if not isinstance(tensor, DTensor))
     for tensor in (tensor for tensor in full if tensor.numel()):
@@ -488,7 +489,7 @@ def running_statistics(module: nn.Module, stepped: Iterable[nn.Parameter]) -> li
 @torch.no_grad()
 def average_over_ranks(buffers: list[Tensor]) -> None:
     """Replaces each tensor by its mean over all ranks, using a single all-reduce for all tensors."""
-    world_size = dist.get_world_size() if dist.is_initialized() else 1
+    world_size = rank_and_world_size()[1]
     if world_size == 1 or not buffers:
         return
     flat = torch.cat([buffer.flatten() for buffer in buffers])

@@ -189,13 +189,11 @@ class TrainingStep:
         Args:
             generates: whether the generator runs a forward pass.
         """
-        layers = [layer for layers in self._spectral.values() for layer in layers]
-        used = (
-            [*layers]
-            if generates
-            else [layer for name, layers in self._spectral.items() if name != "generator" for layer in layers]
+        used = [name for name in self._spectral if generates or name != "generator"]
+        return one_power_iteration(
+            [layer for layers in self._spectral.values() for layer in layers],
+            [layer for name in used for layer in self._spectral[name]],
         )
-        return one_power_iteration(layers, used) if layers else nullcontext()
 
     # ---- the discriminators' losses and penalties
 

@@ -58,6 +58,7 @@ def test_the_protocols_of_all_measurements_stand_side_by_side(points, fit, tmp_p
     assert written == {"metric/l1": {"seed": 9}, "metric/modes_covered": callback.protocol}
     expected = {"num_fake": 60, "seed": 4, "weights": "ema", "num_modes": 8, "min_samples": 20}
     assert expected.items() <= callback.protocol.items()
+    assert callback.protocol["precision"] == "at least float32, without TF32"
     assert "Ring" in callback.protocol["data"]
     assert callback.state_dict()["protocol"] == callback.protocol
 

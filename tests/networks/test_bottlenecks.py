@@ -102,7 +102,7 @@ def test_perplexity_counts_the_vectors_in_use():
 
 
 @pytest.mark.parametrize("levels", [(8, 5, 5, 5), (3, 3), (4, 4, 4)])
-def test_levels_are_those_of_the_published_code(levels):
+def test_levels_are_those_of_vector_quantize_pytorch(levels):
     encoded = torch.randn(2, len(levels), 6, 5, dtype=torch.double).mul(3).requires_grad_()
     ours, theirs = FiniteScalarQuantizer(levels), FSQ(list(levels), force_quantization_f32=False).double()
     latents, loss, codes, _ = ours(encoded)
@@ -130,7 +130,7 @@ def test_every_combination_of_levels_has_its_own_index():
 # ---- lookup-free quantization
 
 
-def test_signs_and_losses_are_those_of_the_published_code():
+def test_signs_and_losses_are_those_of_vector_quantize_pytorch():
     encoded = torch.randn(3, 4, 6, 5, dtype=torch.double).mul(0.02).requires_grad_()
     ours = LookupFreeQuantizer(4, commitment_weight=0.3, entropy_weight=0.2)
     theirs = LFQ(dim=4, entropy_loss_weight=0.2, commitment_loss_weight=0.3, force_quantization_f32=False).double()

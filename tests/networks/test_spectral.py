@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from lit_gans.common.operations import OperationCounter
+from lit_gans.networks import spectral
 from lit_gans.networks.spectral import SpectralNorm, one_power_iteration, spectral_layers, spectrally_normalized
 
 LABELS = torch.tensor([0, 3, 1])
@@ -159,6 +160,19 @@ def test_all_forwards_of_a_step_share_an_iteration_that_all_layers_run_together(
         with OperationCounter() as counter:
             layers[0]()
         assert counter.operations == {"div": 1}, "neither an iteration nor an estimate"
+
+
+def test_an_iteration_that_fails_ends_the_step(monkeypatch):
+    layer = spectrally_normalized(nn.Sequential(nn.Linear(3, 2)))
+    layers = spectral_layers(layer)
+
+    def fail(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(spectral, "_iterate", fail)
+    with pytest.raises(KeyboardInterrupt), one_power_iteration(layers, layers):
+        pass
+    assert not any(each[0].in_step for each in layers)
 
 
 def test_a_weight_that_is_not_complete_between_forwards_is_iterated_within_one():

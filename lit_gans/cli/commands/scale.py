@@ -16,6 +16,7 @@ from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.checkpoint import frame_of, read_with
 from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.noise import Noise
 from lit_gans.common.progress import follow
 from lit_gans.config.load import module_from
 from lit_gans.data.images import images_at, read_at
@@ -65,16 +66,13 @@ def scale(
         )
     frame, paths = read_with(frame_of(content, module), value_range, max_pixels), images_at(input)
     network = cast(Autoencoder, module.sampling_generator(weights))
-    random_numbers = torch.Generator().manual_seed(seed)
     sums = torch.zeros(3, dtype=torch.float64)  # number, sum and sum of squares of the latents
     starts = range(0, len(paths), batch_size)
     for start in follow("encoding images", starts, len(paths), size=lambda _: batch_size):
         images = torch.cat([read_at(path, frame) for path in paths[start : start + batch_size]])
         with torch.no_grad(), evaluating(network):
-            encoded = network.encoder(module.to_generator(images * 2 - 1))
-            means = network.bottleneck(encoded).latents
-            noise = torch.randn(means.shape, generator=random_numbers).to(means)
-            latents = network.bottleneck(encoded, noise).latents.double().cpu()
+            noise = module.sample_noise(Noise(torch.Generator(), (seed, start)), len(images)).get("posterior")
+            latents = network.bottleneck(network.encoder(module.to_generator(images * 2 - 1)), noise).latents.double()
         sums += torch.stack([torch.tensor(latents.numel()), latents.sum(), latents.square().sum()])
     mean = sums[1] / sums[0]
     deviation = (sums[2] / sums[0] - mean.square()).sqrt()

@@ -116,6 +116,7 @@ def test_a_checkpoint_and_the_folder_of_its_samples_agree(checkpoint, random_ima
     assert direct["protocol"]["data_sha256"] == by_folder["protocol"]["data_sha256"]
     assert direct["weights"] == "raw"
     assert direct["protocol"]["batch_norm"] == "running statistics (evaluation mode)"
+    assert direct["protocol"]["precision"] == "at least float32, without TF32"
 
 
 def test_a_generator_with_classes_is_measured_inside_them(tiny_gan, random_images, fit, tmp_path):

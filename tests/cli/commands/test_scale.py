@@ -13,7 +13,7 @@ from lit_gans.config.load import load
 @pytest.fixture
 def pictures(tmp_path):
     (tmp_path / "pictures").mkdir()
-    images = torch.rand(5, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    images = torch.rand(40, 1, 16, 16, generator=torch.Generator().manual_seed(0))
     for number, image in enumerate(images):
         save_image(image, tmp_path / f"pictures/{number}.png")
     return images.mul(255).add(0.5).floor() / 255
@@ -21,7 +21,7 @@ def pictures(tmp_path):
 
 def test_latents_that_are_scaled_have_deviation_one(saved, ran, pictures):
     saved("autoencoder_kl", asymmetric_padding=True, groups=2)
-    out = ran("scale", "checkpoint=run", "input=pictures", "batch_size=2")
+    out = ran("scale", "checkpoint=run", "input=pictures", "batch_size=16")
     factor, shift = (float(re.search(rf"{name}_factor=([-.0-9]+)", out)[1]) for name in ("scaling", "shift"))
     network = load("run").averaged_generator
     with torch.no_grad():
