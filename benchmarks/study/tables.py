@@ -20,11 +20,14 @@ DEVICES = tuple(2**power for power in range(11))  # 1 .. 1,024
 # data of the part `dual`: scores by key, the most important first, with whether the smallest or largest value is best
 SCORES: dict[str, dict[str, tuple[str, Callable[..., float]]]] = {
     "digits": {"metric/fid_digits": ("FID", min), "metric/is_digits": ("IS", max)},
+    "avatars": {"metric/fid_avatars": ("FID", min), "metric/attribute_distance": ("attributes", min)},
     "emoji": {"metric/fid_efficientnet_lite0": ("FID", min), "metric/kid_efficientnet_lite0": ("KID", min)},
     "stacked_digits": {"metric/modes_covered": ("modes", max), "metric/kl_uniform": ("KL", min)},
 }
 _OF_SCORES = {
     "digits": "FID and Inception Score have the features of a digit classifier.",
+    "avatars": "FID has the features of a network that reads the attributes of cartoon faces. Attributes: total variation"
+    " between the attributes of generated and real faces.",
     "emoji": "FID and KID have the features of EfficientNet-Lite0. FID is larger with fewer samples, KID is not.",
     "stacked_digits": "Modes: how many of the 1,000 triples a digit classifier finds, which fewer samples make fewer."
     " KL: divergence of their frequencies from equal ones, which fewer samples make larger.",
