@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 
 
+REPOSITORY = "https://github.com/lit-gans/lit_gans"  # no release is on PyPI yet
+
+
 class RefusedInput(Exception):
     """Raised for invalid input, before training or in the first step that detects the problem.
 
@@ -77,7 +80,7 @@ def refuse_not_positive(**values: float | None) -> None:
 
 def install_command(extra: str) -> str:
     """Returns a hint that contains the command that installs an optional dependency."""
-    return f'install it with: python -m pip install "lit-gans[{extra}]"'
+    return f'install it with: python -m pip install "lit-gans[{extra}] @ git+{REPOSITORY}"'
 
 
 def import_extra(module: str, extra: str) -> Any:
