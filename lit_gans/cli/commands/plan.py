@@ -113,6 +113,7 @@ def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None)
     Inspects the images and times short training runs on this device. Then chooses the image size, the width of the
     networks, the batch size, the weight of R1, the number of iterations and the evaluation. Prints every choice with
     the keys that change it, and the expected duration. Values that the user sets for keys of `lit-gans train` are kept.
+    On a GPU, sizes, widths and batch sizes that do not fit into memory are not chosen.
     The rules are in `lit_gans.cli.rules`.
 
     Args:
