@@ -254,9 +254,7 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
     if choice.begins is not None:
         yield _line("begins", _description_of_beginning(choice), "init_from=")
     for_iterations = (1 - rules.EVALUATION_SHARE - _OVERHEAD) * seconds
-    timing = _choose_sizes(
-        choice, pictures, for_iterations, device.type == "cuda", functools.partial(_timed, device)
-    )
+    timing = _choose_sizes(choice, pictures, for_iterations, device.type == "cuda", functools.partial(_timed, device))
     per_image = 1 / timing.images_per_second
     size, width = as_size(choice.values["data.image_size"]), choice.values["model.generator_width"]
     crop = "cropped to the center" if pictures.same_shape else "cropped to the central square"
