@@ -45,6 +45,17 @@ def refusing(what: str) -> Iterator[None]:
         raise RefusedInput(f"{what}: {reason.rstrip('.')}.") from error
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Returns whether an exception of torch says that the memory of the device or of the machine is exhausted.
+
+    Besides `torch.OutOfMemoryError`, torch raises `RuntimeError` if CUDA, a library of CUDA or the CPU cannot allocate
+    memory. The exception of a process that torch started contains the message of the original exception.
+    """
+    text = f"{type(error).__name__}: {error}"
+    signs = ("OutOfMemoryError", "out of memory", "can't allocate memory", "_STATUS_ALLOC_FAILED")
+    return any(sign in text for sign in signs)
+
+
 def out_of_memory(error: Exception) -> str:
     """Returns a message for torch's out-of-memory error: the failed allocation, and the settings to change."""
     needed = next((part for part in str(error).split(". ") if part.startswith("Tried to allocate")), "")
