@@ -26,8 +26,8 @@ SCORES: dict[str, dict[str, tuple[str, Callable[..., float]]]] = {
 }
 _OF_SCORES = {
     "digits": "FID and Inception Score have the features of a digit classifier.",
-    "avatars": "FID has the features of a network that reads the attributes of cartoon faces. Attributes: total variation"
-    " between the attributes of generated and real faces.",
+    "avatars": "FID has the features of a network that reads the attributes of cartoon faces. Attributes: total"
+    " variation between the attributes of generated and real faces.",
     "emoji": "FID and KID have the features of EfficientNet-Lite0. FID is larger with fewer samples, KID is not.",
     "stacked_digits": "Modes: how many of the 1,000 triples a digit classifier finds, which fewer samples make fewer."
     " KL: divergence of their frequencies from equal ones, which fewer samples make larger.",

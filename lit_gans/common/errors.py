@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-
 REPOSITORY = "https://github.com/lit-gans/lit_gans"  # no release is on PyPI yet
 
 
