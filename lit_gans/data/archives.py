@@ -12,6 +12,7 @@ import posixpath
 import re
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -20,8 +21,9 @@ from typing import NoReturn
 from lit_gans.common.errors import RefusedInput
 
 _ZIP = (b"PK\3\4", b"PK\5\6")  # first bytes of a zip archive, and of an empty zip archive
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)  # the last if a password is missing
 _BLOCK = 512  # size of a tar header in bytes; a block of zeros ends the archive
-_URL = re.compile(r"[a-z0-9+]{2,}:/|pipe:")
+_URL = re.compile(r"[a-z0-9+]{2,}:/")  # `Path` removes one of two slashes
 _AGAIN = "copy or download it again"
 
 
@@ -30,14 +32,18 @@ class _Zip:
         try:
             self._zip = zipfile.ZipFile(path)
         except zipfile.BadZipFile as error:
-            raise RefusedInput(f"{path}: the zip archive is cut off or damaged ({error}): {_AGAIN}.") from error
+            raise RefusedInput(f"{path}: the zip archive is cut off or damaged: {_AGAIN}.") from error
         self._members = {_checked(each.filename, path): each for each in self._zip.infolist() if not each.is_dir()}
 
     def names(self) -> Iterable[str]:
         return self._members
 
     def read(self, name: str) -> bytes:
-        return self._zip.read(self._members[name])
+        member = self._members[name]
+        try:
+            return self._zip.read(member)
+        except _UNREADABLE as error:
+            raise OSError(f"{error}: the zip archive is damaged, encrypted or of an unknown compression") from error
 
 
 class _Tar:
@@ -58,7 +64,7 @@ class _Tar:
                         self._links[name] = posixpath.normpath(posixpath.join(folder, member.linkname))
                 end = tar.offset
         except tarfile.TarError as error:
-            raise RefusedInput(f"{path}: {_reason(path, error)}.") from error
+            raise RefusedInput(f"{path}: {_reason(path)}.") from error
         with path.open("rb") as file:
             file.seek(end)
             if file.read(_BLOCK) != bytes(_BLOCK):  # tarfile ends without an error if a header is missing
@@ -74,10 +80,10 @@ class _Tar:
             return file.read(size)
 
 
-def _reason(path: Path, error: Exception) -> str:
+def _reason(path: Path) -> str:
     if tarfile.is_tarfile(path) and not _is_plain_tar(path):
-        return "a compressed tar archive cannot be read at any position: decompress it"
-    return f"the tar archive is cut off or damaged ({error}): {_AGAIN}"
+        return "a compressed tar archive cannot be read at any position: decompress it, for example with gunzip"
+    return f"the tar archive is cut off or damaged: {_AGAIN}"
 
 
 def _checked(name: str, path: Path) -> str:
@@ -163,9 +169,10 @@ def is_file(path: Path) -> bool:
 def refuse_missing(path: Path) -> NoReturn:
     """Raises `RefusedInput` because there is neither a folder nor an archive at a path."""
     if _URL.match(str(path)):
+        address = str(path).replace(":/", "://", 1)
         raise RefusedInput(
-            f"{path} is a URL: folders and archives are read from this machine. Copy them here, or write a stream with"
-            " lit-gans pack stream=FOLDER, and read it with data=streaming."
+            f"{address} is a URL: folders and archives are read from this machine. Copy them here, or write a stream"
+            " with lit-gans pack stream=FOLDER, and read it with data=streaming."
         )
     if set("{*?") & set(path.name):
         raise RefusedInput(f"{path}: there is no such file; several shards are given by their folder.")
@@ -176,7 +183,7 @@ def refuse_missing(path: Path) -> NoReturn:
 
 def _opened(path: Path) -> _Zip | _Tar:
     status = path.stat()
-    return _opened_once(path, (status.st_ino, status.st_size, status.st_mtime_ns), os.getpid())
+    return _opened_once(path, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns), os.getpid())
 
 
 @lru_cache(4096)

@@ -131,10 +131,10 @@ def classes_beside(found: Found, on_error: OnError) -> tuple[dict[Path, str], li
     unknown = [path for stem, path in tables.items() if stem not in images]
     if unlabeled:
         what = f"{len(unlabeled)} of the {len(found.images)} images in {found.folder} have no {kind}"
-        leave_out(f"{what}: {first_three(found.inside(path) for path in unlabeled)}", on_error)
+        leave_out(f"{what}: {first_three(path.relative_to(found.folder) for path in unlabeled)}", on_error)
     if unknown:
         what = f"{len(unknown)} of the {len(tables)} {ending} files in {found.folder} have no image"
-        leave_out(f"{what}: {first_three(found.inside(path) for path in unknown)}", on_error)
+        leave_out(f"{what}: {first_three(path.relative_to(found.folder) for path in unknown)}", on_error)
     left_out = [f"{path.relative_to(found.folder)} has no {kind}." for path in unlabeled]
     return {path: name for stem, name in classes.items() if name for path in images[stem]}, left_out
 
