@@ -48,7 +48,8 @@ class PictureFolder:
     ) -> None:
         self.folder, self.image_size = Path(folder), None if image_size is None else as_size(image_size)
         self.frame = Frame(None, 3, value_range=value_range, max_pixels=max_pixels, keys="")
-        files = find_images(self.folder, nested=True).all_readable()
+        found = find_images(self.folder, nested=True)
+        files = found.all_readable()
         arrays = [path for path in files if path.suffix.lower() in ARRAYS]
         if arrays:
             raise RefusedInput(
@@ -61,6 +62,10 @@ class PictureFolder:
             raise RefusedInput(f"{folder} contains no images except {', '.join(SHEETS)}, which are skipped.")
         if sheets:
             logger.info("%s: skipping %s (sheets of several images)", folder, ", ".join(sheets))
+        below = [path for path in self.paths if len(found.inside(path).parts) > 1]
+        if 0 < len(below) < len(self.paths):
+            message = "%s: %d of its %d images are in subfolders, such as %s, and are measured, too"
+            logger.warning(message, folder, len(below), len(self.paths), below[0])
         self._is_checked = False
 
     def __len__(self) -> int:

@@ -65,7 +65,7 @@ def test_ten_thousand_images_are_in_folders_of_a_thousand(make, tmp_path, monkey
         ({}, "a.tar", r"output=a.tar: format=stylegan writes a zip archive, whose name must end with .zip"),
         ({"channels": 4}, "a.zip", r"the images have 4 channels of uint8: set data.channels=3 or 1"),
         ({"dtype": "float32"}, "a.zip", r"the images have 3 channels of float32"),
-        ({"image_size": [4, 6]}, "a.zip", r"the images are 4x6, expected squares: set data.image_size=4"),
+        ({"image_size": [4, 6]}, "a.zip", r"the images are 4 high and 6 wide, expected squares: set data.image_size=4"),
     ],
 )
 def test_images_that_the_format_cannot_hold(make, settings, name, sentence, tmp_path):
