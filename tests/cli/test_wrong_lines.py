@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from lit_gans.cli import main as cli
 from lit_gans.cli.command import names
@@ -78,6 +79,14 @@ evaluate checkpoint=run metrics=digits output=empty | output=empty is a folder
 bench gans=[dcgna] | did you mean 'dcgan'?
 compare list.json nowhere.json | list.json is not an evaluation
 pack data=digits | Digits generates its images, so there is nothing to pack.
+pack data=folder data.root=pictures output=a.zip | output=a.zip: the packed images are in data.cache: add format=styl
+pack data=folder data.root=pictures format=stylegan output=a.tar | whose name must end with .zip
+pack data=folder data.root=pictures format=stylegan output=empty | whose name must end with .zip
+pack data=folder data.root=cut.zip | cut.zip: the zip archive is cut off or damaged: copy or download it again.
+train TINY data=folder data.root=cut.zip | cut.zip: the zip archive is cut off or damaged
+train TINY data=folder data.root=s3://bucket/shards | s3://bucket/shards is a URL: folders and archives are read from
+evaluate fake=cut.zip real=cut.zip metrics=digits | cut.zip: the zip archive is cut off or damaged
+project checkpoint=run input=cut.zip | cut.zip: the zip archive is cut off or damaged
 plan | data.root is required: set it to the folder of the images
 plan data.root=empty minutes=-1 | minutes=-1.0 must be greater than 0
 plan data.root=empty | empty contains no images
@@ -96,6 +105,9 @@ def wrong_files(tmp_path_factory):
     (folder / "text.txt").write_text("no checkpoint, and no folder")
     (folder / "list.json").write_text(json.dumps([1]))
     (folder / "empty").mkdir()
+    (folder / "pictures").mkdir()
+    Image.new("RGB", (8, 8)).save(folder / "pictures/a.png")
+    (folder / "cut.zip").write_bytes(b"PK\3\4" + bytes(100))
     (folder / "experiment").mkdir()
     (folder / "experiment/swept.yaml").write_text("# @package _global_\nhydra: {mode: MULTIRUN}\n")
     return folder

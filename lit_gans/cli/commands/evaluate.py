@@ -96,8 +96,9 @@ def evaluate(
     Args:
         checkpoint: path of a checkpoint or of a run folder to sample from. For a run folder, the best checkpoint is
             used, or the last checkpoint if there is no best checkpoint.
-        fake: folder of generated images, used instead of a checkpoint.
-        real: folder of real images.
+        fake: folder of generated images with its subfolders, a zip or tar archive, or a folder of shards, used instead
+            of a checkpoint.
+        real: real images, like `fake`.
         data: source of real images; null uses `real`, or the data that the checkpoint was trained on.
         metrics: feature extractor, scores, number of samples and seed; null uses the metrics of the training run.
         image_size: height and width to which images in folders are resized; null requires images of equal size.

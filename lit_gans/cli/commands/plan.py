@@ -449,7 +449,7 @@ def _path(given: Mapping[Any, Any]) -> Path:
     root = yaml.safe_load(path.read_bytes()).get("data", {}).get("root") if path.is_file() else None
     planned_folder = folder if root is None else Path(root).expanduser().absolute()
     # if the planned folder no longer exists, it has most likely been moved
-    if planned_folder.resolve() == folder.resolve() or not planned_folder.is_dir():
+    if planned_folder.resolve() == folder.resolve() or not planned_folder.exists():
         return path
     return path.with_name(f"{name}_{hashlib.sha256(os.fsencode(folder)).hexdigest()[:6]}.yaml")
 
