@@ -47,7 +47,7 @@ def test_values_are_those_of_the_scores_alone_from_one_pass_and_the_training_s_r
     assert torch.equal(torch.get_rng_state(), state)
     assert sum(seen) == 161
     assert values == pytest.approx(values_alone(), rel=1e-9)
-    names = ("is", "is_spread", "kid", "kid_spread", "mifid", "precision", "recall", "density", "coverage", "intra_fid")
+    names = ("is", "is_spread", "kid", "kid_spread", "cmmd", "mifid", "precision", "recall", "density", "coverage", "intra_fid")
     pixels = {f"metric/{name}_pixels" for name in ("fid", *names, "class_accuracy")}
     assert values.keys() == pixels | {"metric/classes_covered"}
     assert evaluator.directions.keys() == values.keys()
