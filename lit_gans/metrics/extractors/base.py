@@ -88,7 +88,7 @@ def normalized(
     """
     pixels = np.empty((len(images), size, size, 3), np.uint8)
     for index, image in enumerate(images.permute(0, 2, 3, 1).contiguous().cpu().numpy()):
-        pixels[index] = Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC)
+        pixels[index] = np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC))
     return normalize(torch.from_numpy(pixels).to(images.device).permute(0, 3, 1, 2) / 255, [*mean], [*std])
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor

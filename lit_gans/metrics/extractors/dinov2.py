@@ -25,7 +25,8 @@ class DINOv2Extractor(Extractor):
     """timm's DINOv2 ViT-L/14 (Oquab et al. 2023) with Meta's weights. Its FID is the FD-DINOv2 of Stein et al. (2023).
 
     It returns the 1,024 features of the class token, and no logits. Images are resized to 224x224 with Pillow's bicubic
-    filter, as in the code of Stein et al. The aspect ratio is not kept. Grayscale images are repeated to three channels.
+    filter, as in the code of Stein et al., which does not keep the aspect ratio. Grayscale images are repeated to three
+    channels.
 
     Args:
         weights: path of the weight file; null uses the file in torch hub's cache. Weights are never downloaded.

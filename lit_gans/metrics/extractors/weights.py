@@ -56,7 +56,7 @@ def read_weights(
     Raises:
         RefusedInput: the file does not have the expected sha256, is not supported, or could execute code.
     """
-    with path.open("rb") as file:
+    with refusing(f"{path} cannot be read as weights"), path.open("rb") as file:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
     if others and actual in others:
         raise RefusedInput(f"{path}: {others[actual]}")
@@ -73,7 +73,9 @@ def read_weights(
         )
     with refusing(f"{path} cannot be read as weights"):
         if is_script:
-            with warnings.catch_warnings(action="ignore"):  # torch deprecates the format, but such weights are published
+            with warnings.catch_warnings(
+                action="ignore"
+            ):  # torch deprecates the format, but such weights are published
                 return torch.jit.load(path, "cpu").state_dict(), actual
         # The file format of older versions of torch has no checksums, and a file can declare arbitrary tensor sizes.
         # Such a file is therefore read only if its sha256 is known.
