@@ -45,12 +45,13 @@ class CLIPExtractor(Extractor):
 
         super().__init__()
         path = find_weights(weights, "CLIP", FILE, URL)
-        needed = _needed(self.width, self.image_size)
-        others = {known["hash"]: f"this is CLIP {known['filename']}; {needed}." for known in MODEL_METADATA.values()}
-        state, self.file_sha256 = read_weights(path, sha256, {key: others[key] for key in others if key != SHA256})
+        expected = _name(_PATCH_SIZE, self.width, self.image_size)
+        names = {known["hash"]: known["filename"] for known in MODEL_METADATA.values() if known["hash"] != SHA256}
+        others = {digest: f"this is CLIP {name}; CMMD needs {expected}." for digest, name in names.items()}
+        state, self.file_sha256 = read_weights(path, sha256, others)
         found = _architecture(state)
-        if found != _name(_PATCH_SIZE, self.width, self.image_size):
-            raise RefusedInput(f"{path}: this is {found}; {needed}.")
+        if found != expected:
+            raise RefusedInput(f"{path}: this is {found}; CMMD needs {expected}.")
         sizes = self.num_features, self.image_size, self.depth, self.width, _PATCH_SIZE
         self.network = CLIPVisual(*sizes).visual
         visual = {name.removeprefix("visual."): state[name] for name in state if name.startswith("visual.")}
@@ -68,10 +69,6 @@ class CLIPExtractor(Extractor):
         square = images[:, :, top : top + side, left : left + side]
         features = self.network(normalized(square, self.image_size, _MEAN, _STD))
         return features, features[:, :0]
-
-
-def _needed(width: int, image_size: int) -> str:
-    return f"CMMD needs {_name(_PATCH_SIZE, width, image_size)}"
 
 
 def _name(patch_size: int, width: int, image_size: int) -> str:
