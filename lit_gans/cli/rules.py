@@ -133,8 +133,8 @@ def r3gan(size: Size) -> dict[str, Any]:
     """Returns the weights of R1 and R2 for R3GAN, which decrease to 1/10 of the initial value.
 
     The initial value is a power law through the presets of the authors' `train.py`: 2 at 64 pixels and 150 at 256
-    pixels. At 32 pixels, the power law gives 0.23. Of the tried weights 1, 0.2 and 0.05, 0.2 was best at this size
-    (experiment=r3gan_emoji).
+    pixels. At 32 pixels, the power law gives 0.23. Of the tried weights 1, 0.2 and 0.05, 0.2 was best on drawings of
+    this size.
     """
     gamma = float(f"{2 * (_area(size) / 64**2) ** 1.56:.2g}")
     return {"model.r1_gamma.start": gamma, "model.r1_gamma.end": gamma / 10}

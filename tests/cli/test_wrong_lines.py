@@ -37,7 +37,9 @@ report run=LONG | there is no config.yaml in it
 compare LONG.json LONG.json | File name too long
 fit -c LONG.yaml | xxx
 train TINY model=dcgam | Could not find 'model/dcgam'; did you mean 'dcgan'?
-train TINY model.n_critc=3 | lit-gans: Could not override 'model.n_critc'; did you mean 'model.n_critic'?
+train modle=dcgan | lit-gans: there is no key 'modle'; did you mean 'model'?
+train TINY xyzzy=3 | lit-gans: there is no key 'xyzzy'; to add a new key, write +xyzzy=VALUE.
+train TINY model.n_critc=3 | lit-gans: there is no key 'model.n_critc'; did you mean 'model.n_critic'?
 train experiment=dcgan_digits batch_size=32 | did you mean 'data.batch_size' or 'metrics.batch_size'?
 train TINY --max_steps 10 | unrecognized arguments: --max_steps: settings are given as key=value; did you mean 'tr
 train experiment=experiment/swept.yaml | hydra.mode=MULTIRUN in a file starts no sweep: add -m to the command line
@@ -61,13 +63,14 @@ train TINY resume=nowhere.ckpt | resume=nowhere.ckpt: there is no such checkpoin
 train TINY init_from=run resume=run | resume=run continues a run, but init_from=run starts a new run
 train TINY trainer.default_root_dir=memory://bucket/run | memory://bucket/run: expected a local folder
 train TINY hydra.run.dir=text.txt/run | hydra.run.dir=text.txt/run: the folder cannot be created
-sample | Missing mandatory value: checkpoint
+sample | checkpoint is required, for example: lit-gans sample checkpoint=outputs/
 interpolate checkpoint=run num=0 | num=0 must be at least 1
 interpolate checkpoint=run output=text.txt/walk.gif | text.txt: the folder cannot be created
 directions checkpoint=run num=9 | num=9 must be at least 1 and at most latent_dim=8
 project checkpoint=run input=nothing | nothing: there is no such folder
 scale checkpoint=run input=nothing | run: expected an autoencoder (model=autoencoder_kl), not a DCGAN.
-demo | Missing mandatory value: checkpoint
+demo | checkpoint is required, for example: lit-gans demo checkpoint=outputs/
+scale checkpoint=run | input is required, for example: lit-gans scale checkpoint=outputs/
 report run=empty | run=empty: there is no config.yaml in it
 export checkpoint=run format=torch | Parser key "format": Expected a typing.Literal['safetensors', 'onnx', 'diffusers']
 describe model=dcgan data.image_size=41 | image_size=41: the dcgan networks double a map
