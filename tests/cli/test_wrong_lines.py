@@ -31,6 +31,7 @@ train TINY metrics=inception metrics.extractor.weights=LONG | File name too long
 sample checkpoint=LONG | File name too long
 sample checkpoint=run output=LONG | File name too long
 interpolate checkpoint=run output=LONG.gif | File name too long
+evaluate checkpoint=run metrics=digits +metrics@more_metrics.a=digits more_metrics.a.seed=3 | seed=3 differs from metri
 evaluate fake=LONG real=LONG metrics=digits | xxx: there is no such folder
 project checkpoint=run input=LONG | xxx: there is no such folder
 report run=LONG | there is no config.yaml in it
