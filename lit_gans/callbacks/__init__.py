@@ -6,6 +6,7 @@ from lit_gans.callbacks.evaluation import GenerativeMetrics, ModeMetrics, Paired
 from lit_gans.callbacks.init_from import InitFrom
 from lit_gans.callbacks.mirror import Mirror
 from lit_gans.callbacks.monitor import StopOnPlateau
+from lit_gans.callbacks.power_ema import PowerEMA
 from lit_gans.callbacks.progress_bar import IterationProgressBar
 from lit_gans.callbacks.reconstruction import ReconstructionMetrics
 from lit_gans.callbacks.run_config import RunConfig
@@ -21,6 +22,7 @@ __all__ = [
     "Mirror",
     "ModeMetrics",
     "PairedMetrics",
+    "PowerEMA",
     "ReconstructionMetrics",
     "RunCheckpoint",
     "RunConfig",

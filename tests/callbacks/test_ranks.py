@@ -6,9 +6,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from lit_gans.callbacks import GenerativeMetrics, ModeMetrics, PairedMetrics, ReconstructionMetrics, RunConfig, Samples
+from lit_gans.callbacks import (
+    GenerativeMetrics,
+    ModeMetrics,
+    PairedMetrics,
+    PowerEMA,
+    ReconstructionMetrics,
+    RunConfig,
+    Samples,
+)
 from lit_gans.callbacks.csv_metrics import CSVMetrics
+from lit_gans.callbacks.power_ema import exponent
 from lit_gans.data.sources.points import Ring
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 from tests.strategies.ranks import run
@@ -76,3 +86,41 @@ def test_networks_in_shards_are_measured_as_unsharded_ones(strategy, tmp_path):
     # the spread of the Inception Score of noise is a difference of rounding errors
     expected = pytest.approx(alone, rel=1e-6, abs=1e-6)
     assert run("tests.callbacks.test_ranks.scores", tmp_path, num_samples=61, strategy=strategy) == [expected] * 2
+
+
+class Trajectory(PowerEMA):
+    """Keeps the full weights of the generator of each iteration."""
+
+    def on_train_batch_end(self, trainer, pl_module, *arguments):
+        super().on_train_batch_end(trainer, pl_module, *arguments)
+        full = trainer.strategy.lightning_module_state_dict()
+        self.weights = [*getattr(self, "weights", []), {name: value.clone() for name, value in full.items()}]
+
+
+def averages(strategy):
+    """Returns the last snapshot, which is empty on other ranks than 0, the state, and the weights of each iteration."""
+    torch.set_num_threads(1)
+    average = Trajectory(widths=(0.1, 0.2), num=1)
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = {"devices": 2, "strategy": strategy, "default_root_dir": folder}
+        fit(tiny_gan(seed=3), random_images(batch_size=4), 3, callbacks=[average], **ranks)
+        snapshot = {
+            name: value for path in Path(folder).rglob("*.safetensors") for name, value in load_file(path).items()
+        }
+    return snapshot, average.state_dict()["averages"], average.weights
+
+
+@pytest.mark.parametrize("strategy", ["network_ddp", "network_fsdp", "network_deepspeed_stage_3"])
+def test_power_function_averages_of_networks_in_shards(strategy, tmp_path):
+    (snapshot, state, weights), (no_snapshot, other_state, _) = run(
+        "tests.callbacks.test_ranks.averages", tmp_path, strategy=strategy
+    )
+    torch.testing.assert_close(other_state, state, rtol=0, atol=0)
+    assert not no_snapshot
+    for index, width in enumerate((0.1, 0.2)):
+        shares = ((torch.arange(4) / 3) ** (exponent(width) + 1)).diff().tolist()
+        for name, value in state[index].items():
+            torch.testing.assert_close(snapshot[f"{index}.{name}"], value, rtol=0, atol=0)
+            trained = (step[f"generator.{name}"] for step in weights)
+            expected = sum(share * each for share, each in zip(shares, trained, strict=True))
+            torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-7)

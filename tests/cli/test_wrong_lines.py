@@ -49,6 +49,7 @@ train TINY +model.generator_optimizer.momentum=0.9 | has no effect: Adam has no 
 train TINY model.n_critic=abc | Parser key "model.n_critic": Expected a <class 'int'>. Got value: abc
 train TINY model.n_critic=0 | model: n_critic=0 must be at least 1.
 train TINY model.generator_optimizer.lr=abc | "model.generator_optimizer": Not of type OptimizerConfig: lr='abc'
+train TINY callbacks=power_ema callbacks.power_ema.widths=[0.1,0.3] | width=0.3 must be greater than 0 and less than
 train TINY callbacks.ema=3 | callbacks.ema=3 is not valid: expected callbacks.ema.NAME=VALUE
 train TINY data.image_size=[40,50] | lit-gans: data.image_size=[40,50]: the dcgan networks double a map
 train TINY data.batch_size=5001 | the data has 5000 images, but one step needs 5001
@@ -67,6 +68,11 @@ train TINY hydra.run.dir=text.txt/run | hydra.run.dir=text.txt/run: the folder c
 sample | checkpoint is required, for example: lit-gans sample checkpoint=outputs/
 interpolate checkpoint=run num=0 | num=0 must be at least 1
 interpolate checkpoint=run output=text.txt/walk.gif | text.txt: the folder cannot be created
+average | run is required, for example: lit-gans average run=outputs/
+average run=run | width is required, for example: lit-gans average run=outputs/
+average run=run width=0.3 | width=0.3 must be greater than 0 and less than 0.2887.
+average run=nothing width=0.1 | run=nothing: there is no such folder; use the folder of a run trained with callbacks=
+average run=run width=0.1 | run=run: it has no snapshots in averages/; use the folder of a run trained with callbacks=
 directions checkpoint=run num=9 | num=9 must be at least 1 and at most latent_dim=8
 project checkpoint=run input=nothing | nothing: there is no such folder
 scale checkpoint=run input=nothing | run: expected an autoencoder (model=autoencoder_kl), not a DCGAN.
