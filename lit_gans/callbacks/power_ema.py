@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -174,16 +173,15 @@ class Snapshot:
     iteration: int
     widths: tuple[float, ...]
 
-    def tensors(self, prefix: int | str) -> Iterator[tuple[str, Tensor]]:
-        """Yields the names and tensors of the average with an index, or of the `buffers`, one at a time.
+    def tensors(self, prefix: int | str) -> dict[str, Tensor]:
+        """Reads the average with an index, or the `buffers`.
 
         Raises:
             RefusedInput: If the file cannot be read.
         """
         with refusing(f"{self.path} cannot be read as safetensors"), safe_open(self.path, "pt") as file:
-            for name in file.keys():  # noqa: SIM118 - the file is not a mapping
-                if name.startswith(f"{prefix}."):
-                    yield name.partition(".")[2], file.get_tensor(name)
+            names = [name for name in file.keys() if name.startswith(f"{prefix}.")]  # noqa: SIM118 - not a mapping
+            return {name.partition(".")[2]: file.get_tensor(name) for name in names}
 
 
 def snapshots_in(folder: Path) -> list[Snapshot]:
@@ -261,23 +259,19 @@ def load_average(module: AdversarialModule, snapshots: list[Snapshot], width: fl
     parameters, buffers = dict(average.named_parameters()), dict(average.named_buffers())
     sums = {name: torch.zeros_like(parameter, dtype=torch.float64) for name, parameter in parameters.items()}
     for (snapshot, index), coefficient in zip(columns, coefficients.tolist(), strict=True):
-        for name, tensor in _checked(snapshot, index, sums):
+        for name, tensor in _checked(snapshot, index, sums).items():
             sums[name].add_(tensor.double(), alpha=coefficient)
     with torch.no_grad():
         for name, tensor in sums.items():
             parameters[name].copy_(tensor)
-        for name, tensor in _checked(snapshots[-1], _BUFFERS, buffers):
+        for name, tensor in _checked(snapshots[-1], _BUFFERS, buffers).items():
             buffers[name].copy_(tensor)
     return error
 
 
-def _checked(snapshot: Snapshot, prefix: int | str, expected: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Yields the tensors of a snapshot. Raises `RefusedInput` if names or shapes differ from `expected`."""
-    names = set()
-    for name, tensor in snapshot.tensors(prefix):
-        if name not in expected or tensor.shape != expected[name].shape:
-            break
-        names.add(name)
-        yield name, tensor
-    if names != expected.keys():
+def _checked(snapshot: Snapshot, prefix: int | str, expected: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Reads tensors of a snapshot. Raises `RefusedInput` if their names or shapes differ from `expected`."""
+    tensors = snapshot.tensors(prefix)
+    if {name: tensor.shape for name, tensor in tensors.items()} != {name: t.shape for name, t in expected.items()}:
         raise RefusedInput(f"{snapshot.path} is from a generator with other tensors than this run's: remove the file.")
+    return tensors

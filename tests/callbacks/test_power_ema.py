@@ -192,11 +192,11 @@ def test_wrong_snapshots(trained, tmp_path):
         whole | {one: torch.zeros(7)},
     ):
         save_file(tensors, path, metadata)
-        with pytest.raises(RefusedInput, match=r"000004.safetensors is from a generator with other tensors"):
+        with pytest.raises(RefusedInput, match=r"000004\.safetensors is from a generator with other tensors"):
             load_average(module, snapshots_in(tmp_path), 0.1)
     path.write_bytes(first[1].path.read_bytes()[:100])
-    with pytest.raises(RefusedInput, match="000004.safetensors cannot be read as a snapshot of PowerEMA"):
+    with pytest.raises(RefusedInput, match=r"000004\.safetensors cannot be read as a snapshot of PowerEMA"):
         snapshots_in(tmp_path)
     save_file(whole, path)
-    with pytest.raises(RefusedInput, match="000004.safetensors cannot be read as a snapshot of PowerEMA"):
+    with pytest.raises(RefusedInput, match=r"000004\.safetensors cannot be read as a snapshot of PowerEMA"):
         snapshots_in(tmp_path)
