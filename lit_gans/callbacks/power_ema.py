@@ -96,10 +96,9 @@ class PowerEMA(GenerativeCallback):
         self._every_n_steps, self._written = math.ceil(total / self.num), -1
         parameters = dict(pl_module.generator.named_parameters())
         self._names = [*parameters]
-        starts = [
-            [average[name].to(parameter.device, copy=True) for name, parameter in parameters.items()]
-            for average in self._full
-        ] or [None for _ in self.widths]
+        starts: list[list[Tensor] | None] = [None for _ in self.widths]
+        if self._full:
+            starts = [[full[name].to(p.device, copy=True) for name, p in parameters.items()] for full in self._full]
         # every rank averages its own shards; `_write` gathers them
         self._averages = [AveragedParameters(parameters.values(), trainer.strategy, start) for start in starts]
         self._full = []
