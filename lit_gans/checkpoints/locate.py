@@ -117,7 +117,7 @@ def verified_iteration(path: Path) -> int:
     """Verifies a checkpoint and returns its iteration.
 
     Raises:
-        RefusedInput: the checkpoint is missing or damaged.
+        RefusedInput: the checkpoint is missing or damaged, or has no optimizer states.
     """
     if is_exported(path):
         read_exported(path)
@@ -130,6 +130,11 @@ def verified_iteration(path: Path) -> int:
     iteration = content.get("global_step", 0) if isinstance(content, dict) else None
     if not isinstance(iteration, int):
         raise RefusedInput(f"{path} is not a Lightning checkpoint: its global_step is not a number.")
+    if "state_dict" in content and "optimizer_states" not in content:
+        raise RefusedInput(
+            f"{path} contains networks without their optimizers, as lit-gans average writes them: use"
+            f" init_from={path} to start a new run from these networks, or resume last.ckpt of the run."
+        )
     return iteration
 
 

@@ -6,6 +6,7 @@ import torch
 from lit_gans.callbacks import EMA, PowerEMA
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.config.load import load
+from tests.commands import TINY
 
 
 @pytest.fixture
@@ -43,3 +44,5 @@ def test_another_width_and_output(ran, refused, average):
     )
     said = refused("average", "run=run", "width=0.1", "output=run/checkpoints/last.ckpt")
     assert "output=run/checkpoints/last.ckpt: checkpoints/ is for checkpoints that resume a run" in said
+    said = refused("train", *TINY, "resume=new/mine.ckpt")
+    assert "new/mine.ckpt contains networks without their optimizers, as lit-gans average writes them: use init" in said
