@@ -19,7 +19,9 @@ from lit_gans.training.schedules import Number, Progress, ends, value_at
 class EMA(GenerativeCallback):
     """Maintains an exponential moving average of the generator's weights. Batch-norm buffers are copied, not averaged.
 
-    The average is stored in the module as `averaged_generator` and in the checkpoint as `generator_ema`.
+    The average is stored in the module as `averaged_generator` and in the checkpoint as `generator_ema`. Lightning's
+    `EMAWeightAveraging` is not used, because it averages the discriminator too, does not support sharded networks,
+    swaps the averaged and the trained weights in checkpoints, and has neither warmup nor half-lives.
 
     Args:
         decay: decay rate per generator iteration, in [0, 1). At iteration t, the decay rate is at most
