@@ -19,7 +19,8 @@ from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.metrics import FrechetInceptionDistance, InceptionScore, KernelInceptionDistance
 from lit_gans.metrics.evaluator import Evaluator
-from lit_gans.metrics.extractors.inception import InceptionExtractor, usual_place
+from lit_gans.metrics.extractors.inception import FILE, InceptionExtractor
+from lit_gans.metrics.extractors.weights import hub_path
 
 _NUM = {"full": 500, "smoke": 8}
 _BATCHES = {"full": 8, "smoke": 1}
@@ -73,7 +74,7 @@ def metrics(
     batch_size = min(batch_size, num // 2)
     real, fake = _blocks(num, image_size, seed), _blocks(num, image_size, seed + 1)
     with tempfile.TemporaryDirectory() as folder:
-        path = usual_place() if usual_place().is_file() else random_weights(Path(folder) / "random.pth", seed)
+        path = hub_path(FILE) if hub_path(FILE).is_file() else random_weights(Path(folder) / "random.pth", seed)
         result = {
             "benchmark": "metrics",
             "preset": preset,

@@ -47,6 +47,9 @@ def on_files(files: Files, config: Any) -> Files:
         for place, content in pictures.items():
             files.append(File.generated(config, f"tutorials/{place}", content=content))
         files.append(file)
+    files.append(
+        File.generated(config, "studies/report.html", abs_src_path=str(ROOT / "benchmarks/recorded/report.html"))
+    )
     return files
 
 

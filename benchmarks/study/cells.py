@@ -34,7 +34,7 @@ class Sizes:
         seeds: seeds of the trainings in `dual`.
         dual_gans: names of the GANs in `dual`.
         dual_batch_sizes: batch sizes in `dual`, in images.
-        dual_data: names of the data in `dual`: `digits`, `emoji`, `stacked_digits`.
+        dual_data: names of the data in `dual`: `digits`, `avatars`, `stacked_digits`.
         dual_images: number of real images that each training in `dual` sees, those of all critic steps.
         dual_seconds: seconds that each training in `dual` takes at least; null for none.
         dual_samples: number of generated images per evaluation in `dual`.
@@ -235,15 +235,7 @@ def deepspeed(sizes: Sizes, machine: Machine) -> Iterator[Cell]:
 
 _DATA = {  # experiment, and further overrides
     "digits": ("{gan}_digits", []),
-    "emoji": (
-        "{gan}_emoji",
-        [
-            "metrics=efficientnet_lite0",
-            "metrics.scores.prdc=null",
-            "metrics.scores.kid.subset_size={samples}",
-            "metrics.scores.kid.subsets=10",
-        ],
-    ),
+    "avatars": ("{gan}_avatars", ["~callbacks.judge", "metrics.scores.prdc=null"]),
     "stacked_digits": ("{gan}_digits", ["data=stacked_digits", "metrics=modes"]),
 }
 
@@ -260,7 +252,7 @@ def dual(sizes: Sizes, machine: Machine) -> Iterator[Cell]:
                     labels |= limits | {"samples": sizes.dual_samples}
                     settings = {"film": (size, seed) == (sizes.dual_batch_sizes[0], sizes.seeds[0])}
                     overrides = [f"experiment={experiment.format(gan=gan)}", f"seed={seed}", *_widths(sizes.width)]
-                    overrides += [override.format(samples=sizes.dual_samples) for override in further]
+                    overrides += further
                     name = f"{gan} on {data}, batch {size}, seed {seed}"
                     yield Cell("dual", name, labels, overrides, settings, "curve", once=True)
 

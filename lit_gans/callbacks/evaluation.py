@@ -233,7 +233,7 @@ class Measurement(GenerativeCallback):
         when = f"at iteration {self.measured_at}" if self.measured_at else "of the untrained networks"
         better = {"min": ", lower is better", "max": ", higher is better"}.get(self.directions[self.headline] or "", "")
         last, first = self.values[self.headline], self.first.get(self.headline, math.nan)
-        times = f", {first / last:.1f} times as high" if 0 < last < first else ""
+        times = f", {first / last:.1f} times as high" if 0 < last < first / 1.5 else ""  # ratios near 1 say nothing
         untrained = f"; untrained: {first:.4g}{times}" if self.measured_at and not math.isnan(first) else ""
         others = {key: value for key, value in self.values.items() if key != self.headline}
         num = f"on {self.num_samples} samples"

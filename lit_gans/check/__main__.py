@@ -71,6 +71,9 @@ def main(
                 record_script(run, against_one, lambda: check.recorder)
             else:
                 run()
+    except SystemExit as ended:
+        if ended.code not in (None, 0):  # a script that ends with sys.exit(0) must not hide the faults
+            raise
     finally:
         watchdog.ended.set()
         watchdog.join()  # a thread that reads the store while the interpreter exits would abort the process

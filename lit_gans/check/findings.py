@@ -145,15 +145,23 @@ def _of_steps(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
             after = [weights[0].name for weights in compared if _differ([weight.after for weight in weights])]
             if equal_before and after:
                 equal_before = False
-                yield Finding(
-                    "weights_part",
-                    name,
-                    f"equal weights differ between the ranks after step {steps[0].number}: {_some(after, compared)}",
-                    "Average the gradients over the ranks before this step.",
-                    line,
-                )
+                yield _parting(name, steps, _some(after, compared))
             stale = [*_stale(name, where, line, steps)]
             yield from stale or _accumulation(name, steps[0])
+
+
+def _parting(name: str, steps: Sequence[Step], parameters: str) -> Finding:
+    """Returns the finding for equal weights with equal gradients that differ after a step."""
+    what = f"equal weights with equal gradients differ between the ranks after step {steps[0].number}: {parameters}"
+    remedy = "Give the optimizer the same state on all ranks: load it on all ranks, and step in the same dtype."
+    for option in steps[0].options:
+        values = [step.options.get(option, []) for step in steps]
+        if any(other != values[0] for other in values):
+            shown = (f"{', '.join(f'{each:g}' for each in of)} on rank {rank}" for rank, of in enumerate(values))
+            what += f" because {option} is {', '.join(shown)}"
+            remedy = "Give the optimizer the same options on all ranks, and step its schedule on all ranks."
+            break
+    return Finding("weights_part", name, what, remedy, steps[0].line)
 
 
 def _some(names: Sequence[str], compared: Sequence[object]) -> str:
@@ -387,7 +395,8 @@ def _equal_inputs(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
                 "Shard the data over the ranks (DistributedSampler), and seed random inputs differently on each rank.",
             )
             continue
-        everything = [frozenset().union(*sets) for sets in own]
+        fewest = min(fewest, *map(_calls_of_first_epoch, own))
+        everything = [frozenset().union(*sets[:fewest]) for sets in own]
         shared = frozenset.intersection(*everything[:2]) if len(everything) == 2 else _shared_by_two(everything)
         share = len(shared) / max(1, min(map(len, everything)))
         if share > _SHARED:
@@ -397,6 +406,20 @@ def _equal_inputs(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
                 f"{share:.0%} of its inputs on a rank are also inputs on another rank",
                 "Shard each epoch over the ranks, so that no two ranks load the same image (DistributedSampler).",
             )
+
+
+def _calls_of_first_epoch(calls: Sequence[frozenset[str]]) -> int:
+    """Returns the number of calls before a batch repeats some earlier rows.
+
+    A shuffled sampler gives a rank other rows in each epoch, so later epochs share rows with the first epoch of another
+    rank. A repeated batch, or a part of this batch, does not start an epoch, because penalties use a batch again.
+    """
+    seen: set[str] = set()
+    for number, rows in enumerate(calls):
+        if rows & seen and not any(rows <= earlier for earlier in calls[:number]):
+            return number
+        seen |= rows
+    return len(calls)
 
 
 def _shared_by_two(everything: Sequence[frozenset[str]]) -> frozenset[str]:
@@ -457,6 +480,14 @@ def _of_states(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
             what,
             "Start from a copy that is equal on all ranks, and average weights that are equal on all ranks.",
         )
+    for name, digest in states[0].frozen.items():
+        if any(state.frozen.get(name, digest) != digest for state in states):
+            yield Finding(
+                "frozen_weights_differ",
+                name,
+                "weights that no optimizer steps differ between the ranks",
+                "Seed all ranks alike before the network is built, load it on all ranks, or broadcast it from rank 0.",
+            )
     for name in sorted({name for state in states for name in state.never}):
         yield Finding(
             "never_a_gradient", name, "it requires a gradient and its optimizer steps it, but it never had one"

@@ -16,7 +16,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -429,7 +429,20 @@ def differences(ranks: Sequence[RunRecord], joined: RunRecord) -> dict[str, floa
             each: value.shape for each, value in others.items()
         }:
             raise NotJoined(f"{name} has other parameters on one process")
-        scale = max(moved.values(), default=0.0)
-        off = [_norm(value - others[each]) / max(moved[each], 1e-3 * scale, 1e-30) for each, value in weights.items()]
-        found[name] = max(off, default=0.0)
+        found[name] = max(relative_differences(weights, others, moved).values(), default=0.0)
     return found
+
+
+def relative_differences(
+    weights: Mapping[str, Tensor], others: Mapping[str, Tensor], moved: Mapping[str, float]
+) -> dict[str, float]:
+    """Returns the difference of each parameter between two trainings, relative to its change in training.
+
+    Args:
+        weights: parameters after the first training, by name.
+        others: the same parameters after the second training.
+        moved: norm of each parameter's change in training. A parameter that changed by less than a thousandth of the
+            largest norm counts as changed by this thousandth: its difference is mostly rounding.
+    """
+    least = max(1e-3 * max(moved.values(), default=0.0), 1e-30)
+    return {name: _norm(value - others[name]) / max(moved[name], least) for name, value in weights.items()}

@@ -310,6 +310,7 @@ class Recorder:
             factors=factors,
             scaled=found_inf is not None or _called_by_scaler(),
             overflows=found_inf is not None and bool(found_inf),
+            options=_options(optimizer),
         )
 
     def _weight(self, parameter: Tensor, own: list[Tensor], optimizer: str) -> Weight:
@@ -422,7 +423,11 @@ class Recorder:
                     continue
                 if id(parameter) in stepped and id(parameter) not in {*self._gradients, *self._with_gradient}:
                     state.never.append(f"{path} of {name}")
+            rest = [own for own in network.parameters() if id(own) not in stepped]
+            if rest and not any(own.is_meta or is_sharded(own) for own in rest):
+                state.frozen[name] = _digest_of(map(_digest, rest))
         for name, network in self._averages(stepped):
+            state.frozen.pop(name, None)
             state.averages[name] = _digest_of(map(_digest, network.parameters()))
             if network in self._copies:
                 state.copies.append(name)
@@ -465,6 +470,19 @@ class Recorder:
                 name = f"{place[0]} ({type(whole).__name__})"
                 path = next((path for path, part in whole.named_modules() if part is network), "")
             yield (f"{path} of {name}" if path else name) or f"copy {numbers[kind]} of {kind}", network
+
+
+def _options(optimizer: Optimizer) -> dict[str, list[float]]:
+    """Returns the numbers in the parameter groups, such as the learning rate, by name, with one number per group."""
+    options: dict[str, list[float]] = {}
+    for group in optimizer.param_groups:
+        for name, value in group.items():
+            values = enumerate(value) if name != "params" and isinstance(value, tuple) else [("", value)]
+            for index, number in values:
+                is_scalar = isinstance(number, Tensor) and number.numel() == 1
+                if is_scalar or isinstance(number, int | float):
+                    options.setdefault(f"{name}[{index}]" if index != "" else name, []).append(float(number))
+    return options
 
 
 def _part(network: str, stepped: Sequence[str], known: Sequence[str]) -> str:

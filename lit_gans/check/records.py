@@ -61,6 +61,7 @@ class Step:
         factors: factors of the losses in the backward passes since the last step.
         scaled: whether a gradient scaler called the step.
         overflows: whether the scaler made a fused optimizer skip the step.
+        options: numbers such as the learning rate, by the name of the option, for each parameter group.
     """
 
     optimizer: str
@@ -72,6 +73,7 @@ class Step:
     factors: list[Factor] = field(default_factory=list)
     scaled: bool = False
     overflows: bool = False
+    options: dict[str, list[float]] = field(default_factory=dict)
 
 
 @dataclass
@@ -111,6 +113,7 @@ class State:
         running: names of the buffers that are running statistics of a normalization layer.
         whole: names of the buffers that contain only integers, such as counts and indices.
         averages: digest of the parameters of each network that no optimizer steps, such as an averaged copy.
+        frozen: digest of the parameters that no optimizer steps, for each called network that is not an average.
         copies: names of the averages that were equal to a stepped network before that network's first step.
         never: names of the parameters that require a gradient but never had one.
         draws: names of the networks with dropout.
@@ -120,6 +123,7 @@ class State:
     running: list[str] = field(default_factory=list)
     whole: list[str] = field(default_factory=list)
     averages: dict[str, str] = field(default_factory=dict)
+    frozen: dict[str, str] = field(default_factory=dict)
     copies: list[str] = field(default_factory=list)
     never: list[str] = field(default_factory=list)
     draws: list[str] = field(default_factory=list)

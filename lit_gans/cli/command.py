@@ -66,13 +66,23 @@ def run(function: Callable[..., Any], arguments: list[str]) -> int:
     Args:
         function: function that implements the command.
         arguments: command-line arguments.
+
+    Raises:
+        RefusedInput: if a required argument is missing.
     """
+    from omegaconf import OmegaConf
+
+    from lit_gans.common.errors import RefusedInput
     from lit_gans.common.quiet import quiet
     from lit_gans.config.build import resolve
     from lit_gans.config.hydra_app import function_config, hydra_command
     from lit_gans.config.signatures import schema, validated
 
     def job(composed: DictConfig) -> None:
+        missing = OmegaConf.missing_keys(composed)
+        for key in (key for key in schema(function) if key in missing):
+            examples = (line for line in described(function.__name__).examples if f" {key}=" in line)
+            raise RefusedInput(f"{key} is required, for example: {next(examples)}")
         values = {key: value for key, value in resolve(composed).items() if key in schema(function)}
         function(**validated(function, values))
 

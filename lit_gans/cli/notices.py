@@ -82,4 +82,4 @@ def unused_classes(module: AdversarialModule, data: object) -> list[str]:
         return []
     has_argument = "num_classes" in schema(type(module))
     advice = f": model.num_classes={data.num_classes} trains with them" if has_argument else ""
-    return [f"data.root={data.root} has subfolders for {data.num_classes} classes, which are not used{advice}"]
+    return [f"data.root={data.root} has {data.num_classes} classes, which are not used{advice}"]

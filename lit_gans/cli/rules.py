@@ -7,11 +7,13 @@ StyleGAN2-ADA refers to Karras et al. 2020, "Training Generative Adversarial Net
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lit_gans.common.size import Size, as_size, sides
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.size import Size, as_size, sides, size_text
 from lit_gans.data.survey import Survey
 
 SIDES = (32, 64, 128, 256)  # possible sizes of the shorter side, in pixels
@@ -19,12 +21,37 @@ WIDTHS = (32, 64, 128)
 _SHAPES = 30_000  # number of real 64-pixel images after which generated images have correct shapes; measured
 _ENOUGH = 2 * _SHAPES  # number of real 64-pixel images that are enough for a training run
 _WIDER = 4  # a wider network is chosen only if it can process this many times the number of images that are enough
+_ENOUGH_BATCH = 32  # batch size with which `_ENOUGH` was measured, and which is preferred on a GPU
+_LARGEST_BATCH = {"r3gan": 256}  # smallest total batch size of the authors' presets
+_OTHER_LARGEST_BATCH = 64  # largest total batch size of StyleGAN2-ADA
+_SMALLEST_BATCH = 8  # smaller batches are chosen only if there are fewer images
+MAX_IMAGES = 25_000_000  # number of real images in a training run of StyleGAN2-ADA
+_MEMORY_SHARE = 0.8  # share of a GPU's free memory that a training without callbacks can use
 EVALUATION_SHARE = 0.1  # maximum share of the time that is spent on evaluation
 SAMPLES = (2000, 1000)  # possible numbers of samples per evaluation, preferred number first
 _MAX_EVALUATIONS = 10
 _GRIDS = 60  # number of sample grids in a training run
 
 Seconds = Callable[[Size, int], float]  # training time per real image in seconds, as a function of size and width
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Possible settings of a training run.
+
+    Args:
+        size: image size.
+        width: width of the networks.
+        batch: batch size.
+    """
+
+    size: Size
+    width: int
+    batch: int
+
+
+# training time per real image in seconds, or None if the training does not fit into the memory of the device
+Measure = Callable[[Candidate], float | None]
 
 
 @dataclass(frozen=True)
@@ -72,6 +99,95 @@ def enough(size: Size) -> float:
     return _ENOUGH * _area(size) / 64**2
 
 
+def candidate_on_cpu(
+    sizes: list[Size], widths: tuple[int, ...], batch: Callable[[Size], int], seconds: float, measure: Measure
+) -> Candidate:
+    """Returns the image size, width and batch size for a training run of a given duration on a CPU.
+
+    Measures one small candidate. On a CPU, the time is proportional to the number of pixels, so that this measurement
+    is scaled to all sizes and widths.
+
+    Args:
+        sizes: possible sizes, smallest first.
+        widths: possible widths, smallest first.
+        batch: returns the batch size for an image size.
+        seconds: duration of the training in seconds.
+        measure: measures a candidate.
+
+    Raises:
+        RefusedInput: If the measured candidate does not fit into memory.
+    """
+    size = sizes[min(1, len(sizes) - 1)]
+    first = Candidate(size, widths[0], batch(size))
+    time = measure(first)
+    if time is None:
+        raise RefusedInput(too_large(first))
+    size, width = network(sizes, widths, seconds, scaled(time, (size, widths[0])))
+    return Candidate(size, width, batch(size))
+
+
+def candidate_on_gpu(
+    sizes: list[Size], widths: tuple[int, ...], batches: list[int], seconds: float, measure: Measure
+) -> Candidate:
+    """Returns the image size, width and batch size for a training run of a given duration on a GPU.
+
+    A small network takes the time in which the host launches its operations, which says nothing about larger networks.
+    Therefore, this function measures the largest candidates first, and every candidate that it returns. A size and a
+    width are measured with the first batch size, or with the next one that fits into memory. At the end, larger batch
+    sizes are chosen if they fit into memory and leave enough iterations.
+
+    Args:
+        sizes: possible sizes, smallest first.
+        widths: possible widths, smallest first.
+        batches: possible batch sizes, see `batch_sizes`.
+        seconds: duration of the training in seconds.
+        measure: measures a candidate. Can be called repeatedly for a candidate.
+
+    Raises:
+        RefusedInput: If no batch size fits into memory with the smallest size and width.
+    """
+    upwards = sorted(batches)
+    downwards = [batch for batch in upwards[::-1] if batch <= batches[0]]
+
+    def fitting(size: Size, width: int) -> tuple[int, float]:
+        """Returns the first batch size that fits into memory and the time per image, which is infinite if none fits."""
+        for batch in downwards:
+            time = measure(Candidate(size, width, batch))
+            if time is not None:
+                return batch, time
+        return batch, math.inf
+
+    size, width = network(sizes, widths, seconds, lambda size, width: fitting(size, width)[1])
+    batch, per_image = fitting(size, width)
+    if per_image == math.inf:
+        raise RefusedInput(too_large(Candidate(size, width, batch)))
+    for larger in upwards[upwards.index(batch) + 1 :]:
+        time = measure(Candidate(size, width, larger))
+        if time is None or seconds / time < enough(size) * max(1.0, larger / _ENOUGH_BATCH):
+            break
+        batch = larger
+    return Candidate(size, width, batch)
+
+
+def too_large(candidate: Candidate) -> str:
+    """Returns an error message for a candidate that does not fit into memory."""
+    return (
+        f"the device has not enough free memory for data.batch_size={candidate.batch} with images of"
+        f" {size_text(candidate.size)} and model.generator_width={candidate.width}: end other programs that use the"
+        " device, or set smaller values."
+    )
+
+
+def fits(peak: int | None, free: int | None) -> bool:
+    """Returns whether a training run leaves enough memory for the averaged generator and the evaluation.
+
+    Args:
+        peak: peak memory of the training in bytes.
+        free: memory that is free before the training in bytes; None if memory is not limited.
+    """
+    return peak is None or free is None or peak <= _MEMORY_SHARE * free
+
+
 def network(sizes: list[Size], widths: tuple[int, ...], seconds: float, per_image: Seconds) -> tuple[Size, int]:
     """Returns the image size and the width of the networks for a training run of a given duration.
 
@@ -82,12 +198,13 @@ def network(sizes: list[Size], widths: tuple[int, ...], seconds: float, per_imag
         sizes: possible sizes, smallest first.
         widths: possible widths, smallest first.
         seconds: duration of the training in seconds.
-        per_image: training time per real image, in seconds.
+        per_image: training time per real image, in seconds. Called for the largest candidates first, and only until a
+            candidate is fast enough.
     """
-    possible_sizes = [size for size in sizes if seconds / per_image(size, widths[0]) >= enough(size)]
-    size = possible_sizes[-1] if possible_sizes else sizes[0]
-    possible_widths = [width for width in widths if seconds / per_image(size, width) >= _WIDER * enough(size)]
-    return size, possible_widths[-1] if possible_widths else widths[0]
+    possible_sizes = (size for size in sizes[::-1] if seconds / per_image(size, widths[0]) >= enough(size))
+    size = next(possible_sizes, sizes[0])
+    possible_widths = (width for width in widths[:0:-1] if seconds / per_image(size, width) >= _WIDER * enough(size))
+    return size, next(possible_widths, widths[0])
 
 
 def scaled(measured: float, at: tuple[Size, int]) -> Seconds:
@@ -106,7 +223,20 @@ def scaled(measured: float, at: tuple[Size, int]) -> Seconds:
 
 def batch_size(shorter: int, num: int) -> int:
     """Returns the batch size of StyleGAN2-ADA on one GPU, limited to the largest power of two up to `num`."""
-    return min(4096 // shorter, 32, 1 << max(0, num.bit_length() - 1))
+    return min(4096 // shorter, 32, _power_of_two(num))
+
+
+def batch_sizes(num: int, model: str) -> list[int]:
+    """Returns possible batch sizes on a GPU for `num` images, the preferred one first.
+
+    On one GPU, StyleGAN2-ADA prefers 32 images, and fewer for large images only to save memory. With several GPUs, its
+    largest batch has 64 images. The presets of R3GAN have at least 256 images.
+    """
+    limit = _power_of_two(num)
+    preferred = min(_ENOUGH_BATCH, limit)
+    largest = min(_LARGEST_BATCH.get(model, _OTHER_LARGEST_BATCH), limit)
+    powers = (2**exponent for exponent in range(largest.bit_length()))
+    return [preferred, *(batch for batch in powers if batch >= _SMALLEST_BATCH and batch != preferred)]
 
 
 def gamma(size: Size, batch: int) -> float:
@@ -133,8 +263,8 @@ def r3gan(size: Size) -> dict[str, Any]:
     """Returns the weights of R1 and R2 for R3GAN, which decrease to 1/10 of the initial value.
 
     The initial value is a power law through the presets of the authors' `train.py`: 2 at 64 pixels and 150 at 256
-    pixels. At 32 pixels, the power law gives 0.23. Of the tried weights 1, 0.2 and 0.05, 0.2 was best at this size
-    (experiment=r3gan_emoji).
+    pixels. At 32 pixels, the power law gives 0.23. Of the tried weights 1, 0.2 and 0.05, 0.2 was best on drawings of
+    this size.
     """
     gamma = float(f"{2 * (_area(size) / 64**2) ** 1.56:.2g}")
     return {"model.r1_gamma.start": gamma, "model.r1_gamma.end": gamma / 10}
@@ -160,9 +290,17 @@ def evaluation(
     return None
 
 
-def iterations(seconds: float, per_iteration: float) -> int:
-    """Returns the number of iterations that fit in `seconds`, rounded down to two significant digits."""
-    num = max(1, int(seconds / per_iteration))
+def iterations(seconds: float, per_image: float, images: int) -> int:
+    """Returns the number of iterations that fit in `seconds`, rounded down to two significant digits.
+
+    The training is not longer than in StyleGAN2-ADA, which trains on 25 million images.
+
+    Args:
+        seconds: duration of the training in seconds.
+        per_image: training time per real image, in seconds.
+        images: number of real images per iteration.
+    """
+    num = max(1, int(min(seconds / per_image, MAX_IMAGES) / images))
     digits = max(0, len(str(num)) - 2)
     return num // 10**digits * 10**digits
 
@@ -170,6 +308,11 @@ def iterations(seconds: float, per_iteration: float) -> int:
 def grids_every(max_steps: int) -> int:
     """Returns the number of iterations between two sample grids, so that a run writes about 60 grids."""
     return max(1, max_steps // _GRIDS)
+
+
+def _power_of_two(num: int) -> int:
+    """Returns the largest power of two up to `num`, and at least 1."""
+    return 1 << max(0, num.bit_length() - 1)
 
 
 def _area(size: Size) -> int:

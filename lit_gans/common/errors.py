@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+REPOSITORY = "https://github.com/lit-gans/lit_gans"  # no release is on PyPI yet
+
 
 class RefusedInput(Exception):
     """Raised for invalid input, before training or in the first step that detects the problem.
@@ -40,6 +42,17 @@ def refusing(what: str) -> Iterator[None]:
     except Exception as error:
         reason = one_line((str(error).strip() or type(error).__name__).splitlines()[0])
         raise RefusedInput(f"{what}: {reason.rstrip('.')}.") from error
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Returns whether an exception of torch says that the memory of the device or of the machine is exhausted.
+
+    Besides `torch.OutOfMemoryError`, torch raises `RuntimeError` if CUDA, a library of CUDA or the CPU cannot allocate
+    memory. The exception of a process that torch started contains the message of the original exception.
+    """
+    text = f"{type(error).__name__}: {error}"
+    signs = ("OutOfMemoryError", "out of memory", "can't allocate memory", "_STATUS_ALLOC_FAILED")
+    return any(sign in text for sign in signs)
 
 
 def out_of_memory(error: Exception) -> str:
@@ -77,7 +90,7 @@ def refuse_not_positive(**values: float | None) -> None:
 
 def install_command(extra: str) -> str:
     """Returns a hint that contains the command that installs an optional dependency."""
-    return f'install it with: python -m pip install "lit-gans[{extra}]"'
+    return f'install it with: python -m pip install "lit-gans[{extra}] @ git+{REPOSITORY}"'
 
 
 def import_extra(module: str, extra: str) -> Any:

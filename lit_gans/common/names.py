@@ -43,6 +43,13 @@ def as_path_without_case(name: str) -> str:
     return without_case(as_path(name))
 
 
+def first_three(names: Iterable[object]) -> str:
+    """Returns the first three names, and the number of the remaining names, such as `a, b, c and 7 more`."""
+    texts = [str(name) for name in names]
+    more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
+    return f"{', '.join(texts[:3])}{more}"
+
+
 class Lookup(Generic[T]):
     """Lookup table that finds values by name, even if the names are only equal after a conversion.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -161,9 +162,12 @@ def _errors_with_hints(
         if isinstance(error, AssertionError):  # Hydra raises this error without a message
             raise RefusedInput("hydra.mode=MULTIRUN in a file starts no sweep: add -m to the command line.") from error
         hint = _hint(error, config_name, arguments)
-        # the hint comes before Hydra's advice on new keys, because most unknown keys are misspelled
-        text, new_key, how = error_message(error).rstrip(".").partition(". To append")
-        raise RefusedInput(f"{text}{f'; {hint}' if hint else '.'}{new_key[1:]}{how}") from error
+        text = error_message(error).rstrip(".")
+        unknown = re.match(r"Could not override '(.*?)'\. To append", text)
+        if unknown:
+            text = f"there is no key {unknown[1]!r}"
+            hint = hint or f"to add a new key, write +{unknown[1]}=VALUE."
+        raise RefusedInput(f"{text}{f'; {hint}' if hint else '.'}") from error
 
 
 def _hint(error: Exception, config_name: str, arguments: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from jaxtyping import Shaped
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from lit_gans.common.errors import RefusedInput, import_extra, refusing
+from lit_gans.data.archives import open_file
 from lit_gans.data.files import (
     NO_IMAGES,
     is_jpeg_or_png,
@@ -130,7 +131,7 @@ def read_picture(
 
 @contextmanager
 def _file_of(source: Path | bytes) -> Iterator[File]:
-    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
+    with io.BytesIO(source) if isinstance(source, bytes) else open_file(source) as file:
         yield file
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from lit_gans.common.atomic import replacing
 from lit_gans.common.progress import follow
+from lit_gans.data.archives import archive_of, open_file
 
 _THREADS = 16  # files are only read, not decoded, so more threads than cores hide the latency of network drives
 
@@ -94,12 +95,16 @@ def digest_of_files(paths: Sequence[Path], cache: Path) -> str:
 
 
 def _status(path: Path) -> tuple[Any, ...]:
+    name: tuple[str, ...] = ()
     try:
+        archive = None if path.exists() else archive_of(path)
+        if archive is not None:
+            name, path = (path.relative_to(archive).as_posix(),), archive
         status = path.stat()  # follows symbolic links
     except OSError:
         return (path.suffix.lower(), None)
     times = status.st_mtime_ns, status.st_ctime_ns
-    return path.suffix.lower(), status.st_ino, status.st_size, *times
+    return path.suffix.lower(), status.st_ino, status.st_size, *times, *name
 
 
 def _digest_of_contents(paths: Sequence[Path]) -> str:
@@ -114,7 +119,7 @@ def _digest_of_contents(paths: Sequence[Path]) -> str:
 def _digest_of_content(path: Path) -> bytes:
     digest = hashlib.sha256(os.fsencode(path.suffix.lower()))  # the extension determines the decoder
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             while block := file.read(2**20):
                 digest.update(block)
     except OSError:

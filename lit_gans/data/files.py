@@ -1,4 +1,4 @@
-"""Finds the image files in a folder: readable files, and files that look like images but cannot be read.
+"""Finds the image files in a folder or archive: readable files, and files that look like images but cannot be read.
 
 A file is readable if Pillow or NumPy reads it. A file that no installed package can read is listed with the reason.
 """
@@ -8,22 +8,34 @@ from __future__ import annotations
 import logging
 import mimetypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 from PIL import Image
 
 from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.data.archives import (
+    archive_of,
+    files_in,
+    is_archive,
+    is_file,
+    is_tar,
+    is_zip,
+    open_file,
+    refuse_missing,
+    top_of,
+)
 
 logger = logging.getLogger(__name__)
 
 OnError = Literal["raise", "skip"]
 ARRAYS = (".npy",)
+LABELS = (".cls", ".json")  # files that can contain classes
 # Pillow formats that are not images, that only other programs can decode, or whose decoder executes another program
 NO_IMAGES = frozenset({"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PDF", "WMF"})
 
@@ -105,18 +117,26 @@ _SIGNATURES = (
 
 @dataclass(frozen=True)
 class Found:
-    """Image files that were found in a folder.
+    """Image files that were found in a folder or archive.
 
     Args:
         folder: path of the folder.
         images: readable image files, sorted.
         unread: reason why no installed package reads a file, for each file that looks like an image but cannot be read.
             Sorted by path.
+        tables: files with the extensions `LABELS`, sorted.
+        in_shards: whether the images are in several tar archives in the folder.
     """
 
     folder: Path
     images: list[Path]
     unread: dict[Path, str]
+    tables: list[Path] = field(default_factory=list)
+    in_shards: bool = False
+
+    def inside(self, path: Path) -> PurePath:
+        """Returns the path of a file relative to the folder, or to the shard that contains the file."""
+        return PurePath(*path.relative_to(self.folder).parts[int(self.in_shards) :])
 
     def left_out(self, on_error: OnError, root: Path) -> list[str]:
         """Returns one line of text for each file that cannot be read.
@@ -190,7 +210,7 @@ def reason_unread(path: Path) -> str | None:
     reason = _REASONS.get(ending, _OTHER if is_image or saved_only else None)
     if reason is not None:
         with suppress(OSError):
-            if path.is_file() and is_jpeg_or_png(first_bytes(path)):
+            if is_file(path) and is_jpeg_or_png(first_bytes(path)):
                 return misnamed(ending)
     return reason
 
@@ -236,7 +256,8 @@ def _has_content_of_an_image(head: bytes) -> bool:
 def _is_opened(path: Path) -> bool:
     """Returns whether a file without an extension has a format that Pillow recognizes by its content."""
     try:
-        Image.open(path, formats=_BY_CONTENT).close()
+        with open_file(path) as file:
+            Image.open(file, formats=_BY_CONTENT).close()
     except Image.DecompressionBombError:
         return True
     except Exception:
@@ -246,7 +267,7 @@ def _is_opened(path: Path) -> bool:
 
 def first_bytes(path: Path) -> bytes:
     """Returns the first 132 bytes of a file, which are enough to recognize its format."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return file.read(132)
 
 
@@ -267,23 +288,55 @@ def is_no_folder_of_images(path: Path) -> bool:
 
 
 def find_images(folder: Path, nested: bool = False) -> Found:
-    """Finds the image and array files in a folder. Broken links are included; hidden files are excluded.
+    """Finds the image and array files in a folder or archive. Broken links are included; hidden files are excluded.
 
-    Files are recognized by their extension. Files with an unknown extension are recognized by their first bytes.
+    Files are recognized by their extension. Files with an unknown extension are recognized by their first bytes. If the
+    folder contains tar archives but no images, the archives are read together, as shards.
 
     Args:
-        folder: path of the folder.
+        folder: path of the folder, or of a zip or tar archive. An archive with a single folder, which contains all
+            files, is read as this folder.
         nested: whether to search all subfolders, too.
 
     Raises:
-        RefusedInput: the folder does not exist, cannot be opened, or contains no images that can be read.
+        RefusedInput: the folder does not exist, cannot be opened, or contains no images that can be read. Also raised
+            if an archive is damaged.
     """
-    if not os.path.isdir(folder):
-        raise RefusedInput(f"{folder}: there is no such folder; give one that contains images.")
+    is_folder = os.path.isdir(folder)
+    if is_folder:
+        found = _sorted_out(folder, _files(folder, nested))
+    elif is_archive(folder):
+        top = top_of(folder)
+        found = _sorted_out(top, _archived(folder, top, nested))
+    elif (archive := archive_of(folder)) is not None and is_archive(archive):
+        found = _sorted_out(folder, _archived(archive, folder, nested))
+    else:
+        refuse_missing(folder)
+    if is_folder and not found.images and not found.unread:
+        shards = [path for path in folder.iterdir() if is_tar(path)]
+        files = (path for shard in shards for path in _archived(shard, shard, nested))
+        found = replace(_sorted_out(folder, files), in_shards=bool(shards))
+    hint = _hint_at_subfolders(folder, nested) if is_folder else ""
+    if not found.images:
+        found.all_readable()
+        zips = [path for path in folder.iterdir() if path.is_file() and is_zip(path)] if is_folder else []
+        hint += f" Its archives are read by their own path, such as {zips[0]}." if zips else ""
+        known = f".jpg, .png, .tif, .webp, .npy and {len(readable_endings()) - 4} others"
+        raise RefusedInput(f"{folder} contains no images ({known}).{hint}")
+    if hint:
+        logger.warning("the folder %s is read without its subfolders:%s", folder, hint)
+    return found
+
+
+def _sorted_out(folder: Path, files: Iterable[Path]) -> Found:
+    """Returns the images among some files of a folder."""
     readable = {*readable_endings(), *ARRAYS}
-    images, unread = [], {}
-    for path in _files(folder, nested):
+    images, unread, tables = [], {}, []
+    for path in files:
         ending = path.suffix.lower()
+        if ending in LABELS:
+            tables.append(path)
+            continue
         reason = None if ending in readable else reason_unread(path)
         if reason is None and ending not in readable:
             head = _unknown_head(path, ending)
@@ -300,15 +353,21 @@ def find_images(folder: Path, nested: bool = False) -> Found:
             images.append(path)
         else:
             unread[path] = reason
-    found = Found(folder, sorted(images), dict(sorted(unread.items())))
-    if not images:
-        found.all_readable()
-        known = f".jpg, .png, .tif, .webp, .npy and {len(readable) - 5} others"
-        raise RefusedInput(f"{folder} contains no images ({known}).{_hint_at_subfolders(folder, nested)}")
-    hint = _hint_at_subfolders(folder, nested)
-    if hint:
-        logger.warning("the folder %s is read without its subfolders:%s", folder, hint)
-    return found
+    return Found(folder, sorted(images), dict(sorted(unread.items())), sorted(tables))
+
+
+def _archived(archive: Path, top: Path, nested: bool) -> Iterator[Path]:
+    """Yields the files in a folder of an archive that `_files` would yield after unpacking."""
+    skipped: dict[Path, bool] = {top: False}
+
+    def is_skipped(folder: Path) -> bool:
+        if folder not in skipped:
+            skipped[folder] = not nested or is_no_folder_of_images(folder) or is_skipped(folder.parent)
+        return skipped[folder]
+
+    for path in files_in(archive):
+        if path.is_relative_to(top) and not path.name.startswith(".") and not is_skipped(path.parent):
+            yield path
 
 
 def _files(folder: Path, nested: bool) -> Iterator[Path]:
@@ -344,7 +403,7 @@ def _unknown_head(path: Path, ending: str) -> bytes:
     if ending in _NO_ORIGINALS or ending.endswith("~"):
         return b""
     with suppress(OSError):
-        if path.is_file():  # a pipe would block
+        if is_file(path):  # a pipe would block
             return first_bytes(path)
     return b""
 

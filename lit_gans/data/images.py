@@ -21,6 +21,7 @@ from torchvision.utils import save_image
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size, sides, size_value
+from lit_gans.data.archives import is_archive
 from lit_gans.data.decoding import IN_16_BITS, MAX_PIXELS, SEVERAL, Decoding, Picture, read_picture, values_of
 from lit_gans.data.files import images_in
 
@@ -267,8 +268,9 @@ def read_image(path: Path, frame: Frame) -> Shaped[Tensor, "1 c h w"]:
 
 
 def images_at(path: str | Path) -> list[Path]:
-    """Returns the image files in a folder; see `images_in`. If `path` is a file, returns only this file."""
-    return [Path(path)] if os.path.isfile(path) else images_in(Path(path))
+    """Returns the image files in a folder or archive; see `images_in`. If `path` is another file, returns only it."""
+    path = Path(path)
+    return [path] if os.path.isfile(path) and not is_archive(path) else images_in(path)
 
 
 def read_at(path: Path, frame: Frame, whole: bool = False) -> Float[Tensor, "1 c h w"]:

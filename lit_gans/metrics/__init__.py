@@ -2,6 +2,7 @@
 
 from lit_gans.metrics.scores.avatar_attributes import AvatarAttributes
 from lit_gans.metrics.scores.classes import ClassAccuracy, ClassCoverage, IntraFID
+from lit_gans.metrics.scores.cmmd import CMMD
 from lit_gans.metrics.scores.fid import FrechetInceptionDistance
 from lit_gans.metrics.scores.inception_score import InceptionScore
 from lit_gans.metrics.scores.kid import KernelInceptionDistance
@@ -11,6 +12,7 @@ from lit_gans.metrics.scores.paired_l1 import PairedL1
 from lit_gans.metrics.scores.prdc import PrecisionRecallDensityCoverage
 
 __all__ = [
+    "CMMD",
     "AvatarAttributes",
     "ClassAccuracy",
     "ClassCoverage",

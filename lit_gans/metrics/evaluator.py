@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from torchmetrics import MetricCollection, SumMetric
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.rank_zero import computed_once, rank_and_world_size
 from lit_gans.data.contracts import Fingerprinted, Labeled, RealImages
-from lit_gans.data.digests import fingerprint
+from lit_gans.data.digests import Fingerprint, fingerprint
 from lit_gans.data.reading import cut, images_between
 from lit_gans.metrics import cache
 from lit_gans.metrics.extractors.base import Extractor, Features, Network, Probe, Widths
@@ -116,12 +116,18 @@ class Evaluator:
         Raises:
             RefusedInput: no score can be measured. The message contains the reason for each score.
         """
-        read = real.real_fingerprint if isinstance(real, Fingerprinted) else lambda: fingerprint(self._batches(real))
-        self.data_sha256, self.num_real, self.shape = computed_once(read)
+        choose_together([self], real, labels)
+
+    def _choose(self, real: Fingerprint, labels: Tensor | None) -> None:
+        """See `choose`.
+
+        Args:
+            real: digest, number and shape of the real images.
+            labels: class of each image (n,), or None.
+        """
+        self.data_sha256, self.num_real, self.shape = real
         widths, self.probe = self._network.widths(self.shape)
         self._widths = replace(widths, classes=self.num_classes)
-        if labels is None and isinstance(real, Labeled) and real.num_classes:
-            labels = real.real_labels()
         compared = Compared(self.num_real, self.num_samples, self._widths, self.extractor.num_classes, labels)
         reasons = {name: score.unmeasurable(compared) for name, score in self._requested.items()}
         self.scores = {name: score for name, score in self._requested.items() if reasons[name] is None}
@@ -180,49 +186,67 @@ class Evaluator:
             store: see `add_real`.
             follow: function that wraps the batches of this rank, to show progress or to stop early.
         """
-        stateful = {key: score for key, score in self._owners.items() if score.real_states()}
-        path = self._path(sorted(stateful)) if store else None
+        extract_together([self], real, store, follow)
+
+    def _load(self, store: bool) -> bool:
+        """Loads stored statistics of the real images, and returns whether there are any."""
+        stateful, path = self._stored(store)
         cached = None if path is None else cache.load(path, stateful)
-        self.real_halves = self._extract_real(real, follow) if cached is None else cached
-        if path is not None and cached is None:
-            cache.save(path, stateful, self.real_halves)
+        self.real_halves = math.nan if cached is None else cached
+        return cached is not None
+
+    def _stored(self, store: bool) -> tuple[dict[str, FeatureScore], Path | None]:
+        """Returns the scores whose states are stored, and the path of the states, which is None without `store`."""
+        stateful = {key: score for key, score in self._owners.items() if score.real_states()}
+        return stateful, self._path(sorted(stateful)) if store else None
 
     def _batches(self, images: Tensor | RealImages | Iterable[Tensor]) -> Iterable[Tensor]:
         if isinstance(images, RealImages):
             return images.real_batches(self.batch_size)
         return images.split(self.batch_size) if isinstance(images, Tensor) else images
 
-    def _extract_real(
-        self, real: Tensor | RealImages | Iterator[Tensor], follow: Callable[[Iterable[Tensor]], Iterable[Tensor]]
-    ) -> float:
-        """Adds this rank's share of the real images to the scores. Returns the FID between two halves of all images.
+    def _share(self) -> tuple[int, int]:
+        """Returns the position of the first real image of this rank, and the position after its last image.
 
-        Returns NaN if no score fits Gaussians, or if a half has fewer than two images and therefore no covariance.
+        Shares consist of full batches, so that values do not depend on the world size. The shares of the last ranks can
+        be empty.
         """
         rank, world_size = rank_and_world_size()
-        # Shares consist of full batches, so that values do not depend on the world size. The shares of the last ranks
-        # can be empty.
         start, stop = (
             min(-(-self.num_real * index // (world_size * self.batch_size)) * self.batch_size, self.num_real)
             for index in (rank, rank + 1)
         )
+        return start, stop
+
+    def _begin_real(self) -> FrechetInceptionDistance:
+        """Returns the score for the two halves of the real images."""
         halves = FrechetInceptionDistance()
         halves.attach(self._network, self._widths)
         halves.to(self.device)
         # update with an empty batch first, because this rank might have no images
         self._collection.update(Features.of_nothing(self._widths, self.device), real=True)
-        share = self._between(real, start, stop)
-        for images, labels in with_labels(follow(share), None if self._labels is None else self._labels[start:stop]):
-            features, logits = self._network(images.to(self.device))
-            self._collection.update(Features(features, logits), real=True, labels=labels)
-            for half in (0, 1) if self.fits_gaussians else ():
-                rows = slice((start + half) % 2, None, 2)
-                halves.update(Features(features[rows], logits[rows]), real=half == 0)
-            start += len(images)
-        if not self.fits_gaussians or self.num_real < 4:
-            return math.nan
-        halves.update(Features.of_nothing(self._widths, self.device), real=True)
-        return halves.compute().item()
+        return halves
+
+    def _add_real(self, images: Tensor, position: int, halves: FrechetInceptionDistance) -> None:
+        """Adds real images, the first of which has the index `position`, to the scores and to the halves."""
+        features, logits = self._network(images.to(self.device))
+        labels = None if self._labels is None else self._labels[position : position + len(images)]
+        self._collection.update(Features(features, logits), real=True, labels=labels)
+        for half in (0, 1) if self.fits_gaussians else ():
+            rows = slice((position + half) % 2, None, 2)
+            halves.update(Features(features[rows], logits[rows]), real=half == 0)
+
+    def _end_real(self, halves: FrechetInceptionDistance, store: bool) -> None:
+        """Computes the FID between the halves, and stores the statistics with `store`.
+
+        The FID is NaN if no score fits Gaussians, or if a half has fewer than two images and therefore no covariance.
+        """
+        if self.fits_gaussians and self.num_real >= 4:
+            halves.update(Features.of_nothing(self._widths, self.device), real=True)
+            self.real_halves = halves.compute().item()
+        stateful, path = self._stored(store)
+        if path is not None:
+            cache.save(path, stateful, self.real_halves)
 
     def _between(self, real: Tensor | RealImages | Iterator[Tensor], start: int, stop: int) -> Iterator[Tensor]:
         """Yields batches of the images at positions `start` to `stop - 1`."""
@@ -260,6 +284,9 @@ class Evaluator:
             RefusedInput: classes are missing, or the total number of images on all ranks differs from `num_samples`.
             RuntimeError: the real images have not been added.
         """
+        return measure_together([self], fake, labels)[0]
+
+    def _begin_fake(self) -> None:
         if not self.data_sha256:
             raise RuntimeError("Call Evaluator.add_real() first: there are no real images to compare with.")
         self._collection.reset()
@@ -267,9 +294,12 @@ class Evaluator:
         # update with an empty batch first, because this rank might have no images
         self._collection.update(Features.of_nothing(self._widths, self.device), real=False)
         self._num_fake.update(0)
-        for images, classes in with_labels(self._batches(fake), labels):
-            self._collection.update(self._network(images.to(self.device)), real=False, labels=classes)
-            self._num_fake.update(len(images))
+
+    def _add_fake(self, images: Tensor, labels: Tensor | None) -> None:
+        self._collection.update(self._network(images.to(self.device)), real=False, labels=labels)
+        self._num_fake.update(len(images))
+
+    def _values(self) -> dict[str, float]:
         num = int(self._num_fake.compute())
         if num != self.num_samples:
             raise RefusedInput(f"Expected {self.num_samples} generated images, received {num}.")
@@ -290,6 +320,66 @@ class Evaluator:
                 num,
                 self._widths.features,
             )
+
+
+def choose_together(
+    evaluators: Sequence[Evaluator], real: Tensor | RealImages | Iterator[Tensor], labels: Tensor | None = None
+) -> None:
+    """Calls `Evaluator.choose` of each evaluator. The real images are read once.
+
+    Args:
+        evaluators: evaluators of the same images, with the same batch size.
+        real, labels: see `Evaluator.choose`.
+    """
+    batches = evaluators[0]._batches
+    read = real.real_fingerprint if isinstance(real, Fingerprinted) else lambda: fingerprint(batches(real))
+    found = computed_once(read)
+    if labels is None and isinstance(real, Labeled) and real.num_classes:
+        labels = real.real_labels()
+    for evaluator in evaluators:
+        evaluator._choose(found, labels)
+
+
+def extract_together(
+    evaluators: Sequence[Evaluator],
+    real: Tensor | RealImages | Iterator[Tensor],
+    store: bool = False,
+    follow: Callable[[Iterable[Tensor]], Iterable[Tensor]] = iter,
+) -> None:
+    """Calls `Evaluator.extract` of each evaluator. All extractors share one pass over the real images.
+
+    Args:
+        evaluators: evaluators of the same images, with the same batch size.
+        real, store, follow: see `Evaluator.extract`.
+    """
+    left = [evaluator for evaluator in evaluators if not evaluator._load(store)]
+    if not left:
+        return
+    position, stop = left[0]._share()
+    halves = [evaluator._begin_real() for evaluator in left]
+    for images in follow(left[0]._between(real, position, stop)):
+        for evaluator, of_evaluator in zip(left, halves, strict=True):
+            evaluator._add_real(images, position, of_evaluator)
+        position += len(images)
+    for evaluator, of_evaluator in zip(left, halves, strict=True):
+        evaluator._end_real(of_evaluator, store)
+
+
+def measure_together(
+    evaluators: Sequence[Evaluator], fake: Tensor | Iterable[Tensor], labels: Tensor | None = None
+) -> list[dict[str, float]]:
+    """Returns the values of `Evaluator.measure` of each evaluator. Generated images are generated or read once.
+
+    Args:
+        evaluators: evaluators of the same images, with the same batch size.
+        fake, labels: see `Evaluator.measure`.
+    """
+    for evaluator in evaluators:
+        evaluator._begin_fake()
+    for images, classes in with_labels(evaluators[0]._batches(fake), labels):
+        for evaluator in evaluators:
+            evaluator._add_fake(images, classes)
+    return [evaluator._values() for evaluator in evaluators]
 
 
 def _requested(extractor: Extractor, scores: Mapping[str, FeatureScore | None] | None) -> dict[str, FeatureScore]:

@@ -1,4 +1,4 @@
-"""Reads the image files of a folder as uint8 batches."""
+"""Reads the image files of a folder or archive as uint8 batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size, as_size
 from lit_gans.data.base import resized
 from lit_gans.data.decoding import IN_16_BITS, MAX_PIXELS, read_picture
-from lit_gans.data.files import ARRAYS, images_in
+from lit_gans.data.files import ARRAYS, find_images
 from lit_gans.data.images import Frame
 
 logger = logging.getLogger(__name__)
@@ -25,12 +25,12 @@ SHEETS = ("grid.png", "interpolation.png", "directions.png", "projected.png")
 
 
 class PictureFolder:
-    """Reads the image files of a folder lazily and sorted by name, as images with three channels.
+    """Reads the image files of a folder and its subfolders lazily and sorted by name, as images with three channels.
 
     Files in `SHEETS` are skipped, such as `grid.png`, which `lit-gans sample` writes next to the images.
 
     Args:
-        folder: path of the folder. Subfolders are not read.
+        folder: path of the folder, or of an archive or shards; see `find_images`.
         image_size: height and width to which images are resized. If None, all images must have the same size.
         value_range, max_pixels: see `Frame`.
 
@@ -48,7 +48,8 @@ class PictureFolder:
     ) -> None:
         self.folder, self.image_size = Path(folder), None if image_size is None else as_size(image_size)
         self.frame = Frame(None, 3, value_range=value_range, max_pixels=max_pixels, keys="")
-        files = images_in(self.folder)
+        found = find_images(self.folder, nested=True)
+        files = found.all_readable()
         arrays = [path for path in files if path.suffix.lower() in ARRAYS]
         if arrays:
             raise RefusedInput(
@@ -61,6 +62,10 @@ class PictureFolder:
             raise RefusedInput(f"{folder} contains no images except {', '.join(SHEETS)}, which are skipped.")
         if sheets:
             logger.info("%s: skipping %s (sheets of several images)", folder, ", ".join(sheets))
+        below = [path for path in self.paths if len(found.inside(path).parts) > 1]
+        if 0 < len(below) < len(self.paths):
+            message = "%s: %d of its %d images are in subfolders, such as %s, and are measured, too"
+            logger.warning(message, folder, len(below), len(self.paths), below[0])
         self._is_checked = False
 
     def __len__(self) -> int:

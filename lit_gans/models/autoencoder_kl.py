@@ -43,7 +43,7 @@ from lit_gans.networks.bottlenecks import (
     usage_of,
 )
 from lit_gans.networks.patchgan import PatchGAN
-from lit_gans.training.adaptive_weight import LARGEST, adaptive_weight, gradient_at, weight_gradient, with_gradient
+from lit_gans.training.adaptive_weight import LARGEST, adaptive_weight, gradient_at, with_gradient
 from lit_gans.training.batch import Batch, refuse_layout
 from lit_gans.training.losses import Scored, critic_generator, hinge_discriminator
 from lit_gans.training.optim import OptimizerConfig
@@ -346,19 +346,14 @@ class AutoencoderKL(Translator):
         images = full_precision(fake.detach()).requires_grad_()
         reconstruction = self._reconstruction_loss(images, batch["image"])
         adversarial = critic_generator(self.discriminator(images))
-        gradients = [gradient_at(loss, images) for loss in (reconstruction, adversarial)]
-        balance = self._balance(batch["features"], gradients)
+        of_reconstruction, of_adversarial = gradient_at(reconstruction, images), gradient_at(adversarial, images)
+        # latent diffusion sums its reconstruction loss over an image, but VQGAN and this class average it
+        largest = LARGEST / (math.prod(self.image_shape) if self.quantizer == "kl" else 1)
+        layer, features, mean = self.generator.last, batch["features"], self.mean_over_ranks
+        balance = adaptive_weight(layer, features, of_reconstruction, of_adversarial, mean, largest)
         self.terms |= {"loss/adversarial": adversarial.detach(), "adaptive_weight": balance}
         value = reconstruction + weight * balance * adversarial
-        return with_gradient(value, fake, gradients[0] + weight * balance * gradients[1]) + bottleneck
-
-    def _balance(self, features: Tensor, gradients: list[Tensor]) -> Tensor:
-        """Returns the adaptive weight, given the gradients of both losses with respect to the images."""
-        of_weights = [weight_gradient(self.generator.last, features, gradient) for gradient in gradients]
-        # latent diffusion sums its reconstruction loss over an image, but VQGAN and this class average it
-        unit = math.prod(self.image_shape) if self.quantizer == "kl" else 1
-        reconstruction, adversarial = self.mean_over_ranks(torch.stack(of_weights))
-        return adaptive_weight(reconstruction, adversarial, LARGEST / unit)
+        return with_gradient(value, fake, of_reconstruction + weight * balance * of_adversarial) + bottleneck
 
     def _reconstruction_loss(self, fake: Tensor, real: Tensor) -> Tensor:
         loss = functional.l1_loss(full_precision(fake), full_precision(real))

@@ -22,7 +22,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.precision import full_precision, without_autocast
 
 _DELTA = 1e-6  # delta in equation 7; 1e-4 in the authors' code
-LARGEST = 1e4  # maximum weight, for a reconstruction loss in the unit of the authors' code
+LARGEST = 1e4  # maximum weight in the authors' code
 _SCALE = 2.0**12  # prevents underflow of gradients that pass through fp16; a power of two causes no rounding
 
 
@@ -88,16 +88,25 @@ def record_layer(layer: nn.Module) -> Iterator[RecordedLayer]:
 
 
 def adaptive_weight(
-    reconstruction: Float[Tensor, "*shape"], adversarial: Float[Tensor, "*shape"], largest: float
+    layer: nn.Module,
+    features: Float[Tensor, "n a *shape"],
+    reconstruction: Float[Tensor, "n c *other"],
+    adversarial: Float[Tensor, "n c *other"],
+    mean_over_ranks: Callable[[Tensor], Tensor],
+    largest: float = LARGEST,
 ) -> Float[Tensor, ""]:
-    """Computes the adaptive weight from the gradients of both losses (equation 7), clamped to at most `largest`.
+    """Computes the adaptive weight from the gradients of both losses (equation 7). It is equal on all ranks.
 
     Args:
-        reconstruction: gradient of the reconstruction loss.
-        adversarial: gradient of the adversarial loss.
-        largest: maximum weight.
+        layer: the generator's last convolution.
+        features: the layer's input.
+        reconstruction: gradient of the reconstruction loss with respect to the layer's output.
+        adversarial: gradient of the adversarial loss with respect to the layer's output.
+        mean_over_ranks: function that averages a tensor over all ranks.
+        largest: maximum weight. The default is for a reconstruction loss in the unit of the authors' code.
     """
-    norms = torch.linalg.vector_norm(reconstruction), torch.linalg.vector_norm(adversarial)
+    gradients = [weight_gradient(layer, features, gradient) for gradient in (reconstruction, adversarial)]
+    norms = [torch.linalg.vector_norm(gradient) for gradient in mean_over_ranks(torch.stack(gradients))]
     return torch.clamp(norms[0] / (norms[1] + _DELTA), max=largest)
 
 

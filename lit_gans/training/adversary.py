@@ -26,14 +26,7 @@ from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import Noise
 from lit_gans.common.precision import full_precision
 from lit_gans.common.rank_zero import rank_and_world_size
-from lit_gans.training.adaptive_weight import (
-    LARGEST,
-    RecordedLayer,
-    adaptive_weight,
-    gradient_at,
-    weight_gradient,
-    with_gradient,
-)
+from lit_gans.training.adaptive_weight import RecordedLayer, adaptive_weight, gradient_at, with_gradient
 from lit_gans.training.augmentation import Augmentations, Augmenter
 from lit_gans.training.batch import Batch
 from lit_gans.training.diffaugment import Augmentation
@@ -259,9 +252,8 @@ class Adversary(nn.Module):
         of_reconstruction = gradient_at(reconstruction, last_layer.output, retain_graph=True)
         # from the output back to the layer, for example through a tanh or a crop
         (of_adversarial,) = torch.autograd.grad(output, last_layer.output, gradient.to(output.dtype), retain_graph=True)
-        both = (weight_gradient(last_layer.layer, last_layer.input, g) for g in (of_reconstruction, of_adversarial))
-        means = mean_over_ranks(torch.stack([*both]))
-        return adaptive_weight(means[0], means[1], LARGEST)
+        layer, features = last_layer.layer, last_layer.input
+        return adaptive_weight(layer, features, of_reconstruction, of_adversarial, mean_over_ranks)
 
     @contextmanager
     def _frozen(self) -> Iterator[None]:

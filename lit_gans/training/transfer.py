@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.names import first_three
 
 
 @dataclass
@@ -32,8 +33,7 @@ class Transferred:
         if self.adapted:
             text += f"; adapted to other color channels: {', '.join(self.adapted)}"
         if self.left:
-            more = f" and {len(self.left) - 3} more" if len(self.left) > 3 else ""
-            text += f"; new: {', '.join(self.left[:3])}{more}"
+            text += f"; new: {first_three(self.left)}"
         return text
 
 

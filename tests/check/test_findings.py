@@ -79,6 +79,20 @@ def test_weights_that_part_without_different_gradients():
     assert kinds(rank(), rank(after=(2.0, 3.5))) == ["weights_part"]
 
 
+def test_weights_that_part_by_the_options_of_an_optimizer():
+    ranks = [rank(), rank(after=(2.0, 3.5))]
+    for records, rate in zip(ranks, (0.1, 0.2), strict=True):
+        records.steps["SGD of net"][0].options = {"momentum": [0.9, 0.9], "lr": [0.3, rate]}
+    (finding,) = compare(ranks)
+    assert finding.kind == "weights_part"
+    assert "because lr is 0.3, 0.1 on rank 0, 0.3, 0.2 on rank 1" in finding.what
+    assert finding.remedy == "Give the optimizer the same options on all ranks, and step its schedule on all ranks."
+    ranks[1].steps["SGD of net"][0].options = ranks[0].steps["SGD of net"][0].options
+    (finding,) = compare(ranks)
+    assert "because" not in finding.what
+    assert "state" in finding.remedy, "the gradients are equal already"
+
+
 def with_inputs(*rows):
     records = rank()
     records.calls["net"] = [Call("net", [*each]) for each in rows]
@@ -90,6 +104,13 @@ def test_inputs_are_equal_shared_or_constant():
     assert kinds(with_inputs("ab", "cd"), with_inputs("be", "fg")) == ["shared_inputs"]
     assert kinds(with_inputs("ab", "cd"), with_inputs("ef", "gh")) == []
     assert kinds(with_inputs("ab", "ab"), with_inputs("ab", "ab")) == [], "such as a grid of positions"
+
+
+def test_a_shuffled_epoch_may_give_a_rank_the_rows_of_another_rank():
+    assert kinds(with_inputs("ab", "cd", "ae"), with_inputs("ef", "gh", "cg")) == [], "the second epoch"
+    assert kinds(with_inputs("ab", "cd", "aef"), with_inputs("cb", "ad", "bf")) == ["shared_inputs"], "the first epoch"
+    again = with_inputs("ab", "a", "ab", "cd"), with_inputs("ef", "e", "ef", "dg")
+    assert kinds(*again) == ["shared_inputs"], "a batch, and then a part of it for a penalty, is no second epoch"
 
 
 def with_factors(*factors, scaled=False, steps=1):
@@ -153,6 +174,15 @@ def test_an_average_is_right_on_rank_0_alone_where_it_began_as_its_weights():
     assert faults(False, False, False)
     assert faults(True, True, False), "an equal beginning: it parts in training"
     assert faults(False, True, True)
+
+
+def test_frozen_networks_are_compared_where_all_ranks_call_them():
+    ranks = [with_state({}), with_state({}), with_state({})]
+    ranks[0].state.frozen, ranks[2].state.frozen = {"judge": "a", "of rank 0": "c"}, {"judge": "a"}
+    assert kinds(*ranks) == []
+    ranks[2].state.frozen = {"judge": "b"}
+    (finding,) = compare(ranks)
+    assert (finding.kind, finding.where, finding.is_fault) == ("frozen_weights_differ", "judge", True)
 
 
 def test_a_network_that_one_rank_calls_alone_is_compared_where_it_has_a_counterpart():

@@ -342,6 +342,26 @@ def test_a_copy_is_known_before_the_first_step():
     assert state.copies == ["right (Autoencoder)"]
 
 
+def test_options_and_weights_that_no_optimizer_steps_are_recorded():
+    class Encoder(nn.Sequential):
+        pass
+
+    class Judge(nn.Sequential):
+        pass
+
+    def train():
+        network, judge = Encoder(nn.Linear(8, 8), nn.Linear(8, 8)), Judge(nn.Linear(8, 1)).requires_grad_(False)
+        optimizer = torch.optim.Adam(network[1].parameters(), lr=0.5, betas=(0.25, 0.75))
+        for _ in range(2):
+            judge(network(torch.randn(4, 8))).mean().backward()
+            optimizer.step()
+
+    records = recorded(train, 2)
+    (step, _) = [record for name, record in records.items() if name.startswith("step/")]
+    assert (step.options["lr"], step.options["betas[1]"]) == ([0.5], [0.75])
+    assert sorted(records["state/1"].frozen) == ["judge (Judge)", "network (Encoder)"]
+
+
 def test_generated_images_are_no_data_where_they_are_the_input_of_a_network():
     def train():
         generator, discriminator = nn.Linear(4, 4), nn.Linear(4, 1)

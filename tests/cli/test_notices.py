@@ -57,7 +57,7 @@ def folder(tmp_path):
 def test_unused_classes_of_a_folder_are_reported(tiny_gan, folder, random_images):
     data = folder("cats/1.png", "dogs/1.png")
     (said,) = unused_classes(tiny_gan(), data)
-    assert said.endswith("has subfolders for 2 classes, which are not used: model.num_classes=2 trains with them")
+    assert said.endswith("has 2 classes, which are not used: model.num_classes=2 trains with them")
     assert unused_classes(tiny_gan("pix2pix"), data)[0].endswith("which are not used")
     assert unused_classes(tiny_gan(num_classes=2), data) == []
     assert unused_classes(tiny_gan(), random_images()) == [], "of data that come with classes"

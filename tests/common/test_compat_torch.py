@@ -176,3 +176,10 @@ def test_torch_lists_neither_hooks_of_all_modules_nor_options_of_prints():
     assert _compat.global_module_hooks() == before
     handle.remove()
     assert _compat.print_options().keys() == {"precision", "threshold", "edgeitems", "linewidth", "sci_mode"}
+
+
+def test_torch_has_no_public_delay_of_a_device(monkeypatch):
+    assert not hasattr(torch.cuda, "sleep")
+    monkeypatch.setattr(torch.cuda, "_sleep", (cycles := []).append)
+    _compat.delay_device(1e-3)
+    assert cycles == [3_000_000], "at least a millisecond, at up to 3 GHz"

@@ -1,6 +1,7 @@
 import pytest
+import torch
 
-from lit_gans.common.errors import RefusedInput, import_extra, nearest, refusing
+from lit_gans.common.errors import RefusedInput, import_extra, is_out_of_memory, nearest, refusing
 
 
 def test_the_nearest_name_else_all_of_them_in_order_and_once():
@@ -30,3 +31,18 @@ def test_an_error_of_a_library_is_refused_by_its_first_line():
 
 def test_refused_input_is_no_value_error_which_jsonargparse_would_hide():
     assert not issubclass(RefusedInput, ValueError | TypeError)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("Allocation failed."),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        torch.multiprocessing.ProcessRaisedException("torch.OutOfMemoryError: Allocation failed.", 1, 7),
+    ],
+)
+def test_exhausted_memory_is_recognized(error):
+    assert is_out_of_memory(error)
+    assert not is_out_of_memory(RuntimeError("shapes differ"))

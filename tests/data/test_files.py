@@ -289,6 +289,15 @@ def test_sheets_in_an_evaluated_folder_are_skipped_and_arrays_are_an_error(tmp_p
         PictureFolder(root)
 
 
+def test_images_in_subfolders_are_evaluated_which_is_told_if_others_are_not_in_one(tmp_path, caplog):
+    write(tmp_path / "classes", {"a/x.png": None, "b/y.png": None})
+    assert len(PictureFolder(tmp_path / "classes")) == 2
+    assert not caplog.text
+    root = write(tmp_path / "in", {"a.png": None, "old/b.png": None})
+    assert len(PictureFolder(root)) == 2
+    assert f"1 of its 2 images are in subfolders, such as {root / 'old/b.png'}, and are measured, too" in caplog.text
+
+
 def test_each_folder_is_visited_once_on_a_path(tmp_path):
     root = write(tmp_path / "in", {"a/x.png": None, "b/y.png": None})
     (root / "a/all").symlink_to(root)

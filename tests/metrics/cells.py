@@ -6,6 +6,7 @@ from torch import distributed
 from lit_gans.data.base import ImageData, ImagesInMemory
 from lit_gans.data.digests import fingerprint
 from lit_gans.metrics import (
+    CMMD,
     ClassAccuracy,
     ClassCoverage,
     FrechetInceptionDistance,
@@ -53,6 +54,7 @@ def all_scores(feature=None):
         "inception_score": InceptionScore(feature),
         "class_coverage": ClassCoverage(feature),
         "kid": KernelInceptionDistance(feature, subsets=5, subset_size=20),
+        "cmmd": CMMD(feature),
         "mifid": MemorizationInformedFrechetInceptionDistance(feature, cosine_distance_eps=1.0),
         "prdc": PrecisionRecallDensityCoverage(feature, nearest=3),
         "intra_fid": IntraFID(feature, num_classes=4),

@@ -10,7 +10,7 @@ from lit_gans.metrics import (
     KernelInceptionDistance,
     PrecisionRecallDensityCoverage,
 )
-from lit_gans.metrics.evaluator import Evaluator
+from lit_gans.metrics.evaluator import Evaluator, choose_together, extract_together, measure_together
 from tests.metrics.cells import ASKED, FAKE, REAL, Labeled, Pixels, all_scores, evaluator_of, images, values_alone
 from tests.metrics.scores.test_fid import plain_fid
 
@@ -47,12 +47,71 @@ def test_values_are_those_of_the_scores_alone_from_one_pass_and_the_training_s_r
     assert torch.equal(torch.get_rng_state(), state)
     assert sum(seen) == 161
     assert values == pytest.approx(values_alone(), rel=1e-9)
-    names = ("is", "is_spread", "kid", "kid_spread", "mifid", "precision", "recall", "density", "coverage", "intra_fid")
+    names = (
+        "is",
+        "is_spread",
+        "kid",
+        "kid_spread",
+        "cmmd",
+        "mifid",
+        "precision",
+        "recall",
+        "density",
+        "coverage",
+        "intra_fid",
+    )
     pixels = {f"metric/{name}_pixels" for name in ("fid", *names, "class_accuracy")}
     assert values.keys() == pixels | {"metric/classes_covered"}
     assert evaluator.directions.keys() == values.keys()
     assert evaluator.measure(FAKE.split(7), ASKED) == pytest.approx(values, rel=1e-9), "a measurement starts anew"
     assert evaluator.measure(images(61, 2), ASKED)["metric/fid_pixels"] != values["metric/fid_pixels"]
+
+
+class Sums(Pixels):
+    """Another extractor, whose features are fewer."""
+
+    name = "sums"
+    num_features = 2
+
+    def forward(self, images):
+        pixels, logits = super().forward(images)
+        return pixels.cumsum(1)[:, 2:], logits
+
+
+def test_several_evaluators_share_one_pass_over_the_images():
+    alone = [measured(extractor=extractor, num_classes=4) for extractor in (Pixels(), Sums())]
+    reads = []
+
+    class Read(Labeled):
+        def real_batches(self, batch_size=256):
+            reads.append("real")
+            return super().real_batches(batch_size)
+
+    def generated():
+        reads.append("generated")
+        yield from FAKE.split(7)
+
+    evaluators = [evaluator_of(extractor, num_classes=4) for extractor in (Pixels(), Sums())]
+    choose_together(evaluators, Read())
+    extract_together(evaluators, Read())
+    values = measure_together(evaluators, generated(), ASKED)
+    for (one, expected), evaluator, found in zip(alone, evaluators, values, strict=True):
+        assert found == pytest.approx(expected, rel=1e-9)
+        assert evaluator.real_halves == pytest.approx(one.real_halves, rel=1e-9)
+    assert reads == ["real", "real", "generated"], "once for the digest, once for the features"
+
+
+def test_an_evaluator_with_stored_statistics_is_left_out_of_the_pass_over_the_real_images(monkeypatch, tmp_path):
+    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path))
+    evaluator_of(scores=FID).add_real(REAL, store=True)
+    evaluators, calls = [evaluator_of(extractor, FID) for extractor in (Pixels(), Sums())], []
+    for evaluator in evaluators:
+        evaluator.extractor.register_forward_hook(lambda extractor, given, _: calls.append(extractor.name))
+    choose_together(evaluators, REAL)
+    extract_together(evaluators, REAL, store=True)
+    assert {*calls} == {"sums"}
+    _, expected = measured(scores=FID)
+    assert measure_together(evaluators, FAKE)[0] == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_seed_of_the_evaluator_is_that_of_its_scores():

@@ -15,7 +15,7 @@ from tests.gans import GANS
 
 from .cells import Cell, build
 
-GUIDE = Path(__file__).parents[2] / "docs/guides/which_strategy.md"
+GUIDE = Path(__file__).parents[2] / "docs/guides/distributed.md"
 BEGIN, END = "<!-- strategies -->\n", "<!-- end of strategies -->\n"
 VARIANTS = {"deepspeed": {"stage": (0, 1, 2, 3)}, "fsdp": {"wrap": ("network", "layer")}}  # columns of their own
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed", "fp64": "64-true"}

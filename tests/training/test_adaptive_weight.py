@@ -15,12 +15,20 @@ def test_the_gradient_of_the_weights_is_that_of_autograd():
         torch.testing.assert_close(weight_gradient(layer, features, gradient), expected)
 
 
-def test_the_weight_is_the_ratio_of_the_norms():
-    reconstruction, adversarial = torch.tensor([[3.0, 4.0]]), torch.tensor([[0.0, 2.0]])
-    torch.testing.assert_close(adaptive_weight(reconstruction, adversarial, 1e4), torch.tensor(5 / (2 + 1e-6)))
-    assert adaptive_weight(reconstruction, torch.zeros(1, 2), 1e4) == 1e4
-    assert adaptive_weight(reconstruction, adversarial, 0.25) == 0.25
-    assert adaptive_weight(torch.zeros(1, 2), torch.zeros(1, 2), 1e4) == 0
+def test_the_weight_is_the_ratio_of_the_norms_of_the_averaged_gradients():
+    layer, features = nn.Conv1d(1, 2, 1), torch.ones(1, 1, 1)
+    zero, reconstruction, adversarial = torch.tensor([[[[0.0], [0.0]]], [[[3.0], [4.0]]], [[[0.0], [2.0]]]])
+
+    def weight(*gradients, mean=lambda gradients: gradients, **arguments):
+        return adaptive_weight(layer, features, *gradients, mean, **arguments)
+
+    torch.testing.assert_close(weight(reconstruction, adversarial), torch.tensor(5 / (2 + 1e-6)))
+    assert weight(reconstruction, zero) == 1e4
+    assert weight(reconstruction, adversarial, largest=0.25) == 0.25
+    assert weight(zero, zero) == 0
+    # another rank, whose reconstruction loss has the opposite gradient, and whose adversarial loss has the same one
+    opposite = torch.stack([-reconstruction, adversarial])
+    assert weight(reconstruction, adversarial, mean=lambda own: (own + opposite.view_as(own)) / 2) == 0
 
 
 def test_gradients_through_half_precision_do_not_vanish():

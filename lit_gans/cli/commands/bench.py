@@ -8,6 +8,7 @@ Examples:
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
@@ -16,7 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +29,7 @@ from torch import Tensor
 from lit_gans.callbacks import EMA, Throughput
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.cli.tables import markdown
-from lit_gans.cli.timing import ENDLESS, busy_machine, timed
+from lit_gans.cli.timing import ENDLESS, busy_machine, timed, unless_out_of_memory
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_below
 from lit_gans.common.process_state import process_state_restored
@@ -51,6 +52,9 @@ _STRATEGIES = ("auto", *(name.removeprefix("network_") for name in NAMES))
 _SMALL = ("sngan", "wgan_gp", "r3gan")  # GANs with 32-pixel images in their papers; all other GANs use 64 pixels
 _MEBIBYTE = 2**20
 _FIRST_ESTIMATE = {False: 4.0, True: 60.0}  # expected duration of a cell without and with compilation, in seconds
+
+
+_COLUMNS = ("images/s", "ms", "operations", "host ms", "device ms", "peak MiB", "limit")
 
 
 @dataclass(frozen=True)
@@ -85,19 +89,26 @@ def bench(
 
     Every combination of a GAN, a mode, a batch size and a strategy is trained for a short time. Prints the number of
     real images per second over all processes and discriminator steps, the median duration of an iteration in
-    milliseconds, and the peak memory. On a GPU, this is the memory that torch allocates; on a CPU, it is the memory
-    that the process uses.
+    milliseconds, the number of operations of torch in an iteration without views, and the peak memory. On a GPU, this
+    is the memory that torch allocates; on a CPU, it is the memory that the process uses. Operations are counted on a
+    single process without a strategy, and not in compiled networks.
+
+    On a GPU, also prints the time in which the host launches an iteration, and the time in which the GPU computes an
+    iteration whose work is launched in advance. The iteration is host-bound if the host needs longer, and otherwise
+    device-bound: then larger batches do not increase the number of images per second.
 
     The modes `fp32` (without TF32), `tf32`, `bf16` and `fp16` are those of `lit-gans train precision=MODE`, but use the
     default memory format. The mode `channels_last` is bf16 with the channels-last memory format, and `compile`
     additionally compiles the networks. The images are random and already on the device. Every iteration updates an
     averaged generator, and every tenth iteration writes a row of `metrics.csv`.
 
-    Small batches are measured first and compiled networks last. Combinations that fail or do not start within the time
-    limit are listed.
+    First, the first GAN is measured in the first mode with the smallest batch. Then come the combinations that differ
+    from this one in a single value, so that every value is measured early: other batch sizes, modes, GANs and
+    strategies. Combinations that do not fit into memory say so in the table. Combinations that fail or do not start
+    within the time limit are listed.
 
     Args:
-        gans: names of GANs; null measures all GANs of this package.
+        gans: names of GANs; null measures all GANs of this package, beginning with DCGAN.
         modes: names of modes; null measures all modes on a GPU, and `fp32` and `bf16` on a CPU.
         batch_sizes: numbers of images per discriminator step and process.
         strategies: `auto`, `ddp`, `fsdp`, `deepspeed`, `deepspeed_stage_1` and so on.
@@ -115,7 +126,7 @@ def bench(
     where = chosen_device(device)
     refuse_below(1, processes=processes)
     of_package = [name for name, cls in registered().items() if cls.__module__.startswith("lit_gans.")]
-    gans = gans if gans is not None else of_package
+    gans = gans if gans is not None else sorted(of_package, key=lambda name: name != "dcgan")
     modes = modes if modes is not None else list(MODES if where.type == "cuda" else _ON_CPU)
     for key, names, known in (
         ("gans", gans, registered()),
@@ -125,18 +136,34 @@ def bench(
         for name in names:
             if name not in known:
                 raise RefusedInput(f"{key}: there is no '{name}'; {nearest(name, known)}")
-    cells = [Cell(*values, processes) for values in product(gans, modes, batch_sizes, strategies)]
-    # the sort is stable, so cells of equal batch size stay in the order of the arguments
-    cells.sort(key=lambda cell: (cell.mode == "compile", cell.batch_size))
+    modes = sorted(modes, key=lambda mode: mode == "compile")
+    choices = product(gans, sorted(batch_sizes), strategies, modes)
+    cells = [Cell(gan, mode, batch_size, strategy, processes) for gan, batch_size, strategy, mode in choices]
     sizes = {"image_size": image_size, "width": width, "seconds": seconds}
     result: dict[str, Any] = {**sizes, "minutes": minutes, **machine(where), "cells": [], "busy": {}, "failed": {}}
-    result["not_run"] = []
-    _run(cells, sizes, where.type, time.monotonic() + 60 * minutes, result, output)
-    text = "\n".join([*_table(result), "", *(f"- {note}" for note in _notes(result))])
+    result |= {"out_of_memory": [], "not_run": []}
+    _run(by_priority(cells), sizes, where.type, time.monotonic() + 60 * minutes, result, output)
+    text = "\n".join([*_table(result, cells), "", *(f"- {note}" for note in _notes(result))])
     print(text)
     if output is not None:
         Path(output).with_suffix(".md").write_text(f"{text}\n", encoding="utf-8")
     return result
+
+
+def by_priority(cells: list[Cell]) -> list[Cell]:
+    """Returns the first cell, then the cells that differ from it in one value, then in two values, and so on.
+
+    A time limit then leaves out combinations, but no value. Cells that differ in the batch size come before cells that
+    differ in the mode, the GAN or the strategy. Of the cells that differ in several values, compiled ones come last.
+    """
+
+    def priority(cell: Cell) -> tuple[int, bool, list[bool]]:
+        values, first = ((each.batch_size, each.mode, each.gan, each.strategy) for each in (cell, cells[0]))
+        is_equal = [one == other for one, other in zip(values, first, strict=True)]
+        num_different = is_equal.count(False)
+        return num_different, num_different > 1 and cell.mode == "compile", is_equal
+
+    return sorted(cells, key=priority)  # the sort is stable, so that the remaining order does not change
 
 
 def machine(device: torch.device) -> dict[str, Any]:
@@ -165,13 +192,16 @@ def _run(
             result["not_run"].append(str(cell))
         else:
             try:
-                measured = _measure(cell, sizes, device)
-                result["busy"] |= {str(cell): sentence for sentence in measured.pop("busy")}
-                result["cells"].append(asdict(cell) | measured)
+                measured = unless_out_of_memory(functools.partial(_measure, cell, sizes, device))
+                if measured is None:
+                    result["out_of_memory"].append(str(cell))
+                else:
+                    result["busy"] |= {str(cell): sentence for sentence in measured.pop("busy")}
+                    result["cells"].append(asdict(cell) | measured)
+                    # the factor is a safety margin, because the next cell may have a larger network
+                    estimates[compiles] = 1.5 * (time.monotonic() - start)
             except (RefusedInput, RuntimeError, torch.multiprocessing.ProcessRaisedException) as error:
                 result["failed"][str(cell)] = one_line(str(error).strip().splitlines()[-1])[:300]
-            # the factor is a safety margin, because the next cell may have a larger network
-            estimates[compiles] = 1.5 * (time.monotonic() - start)
         if output is not None:
             Path(output).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
@@ -231,9 +261,11 @@ def _train(cell: Cell, sizes: dict[str, Any], device: str, folder: str) -> dict[
             use_distributed_sampler=False,
         )
         images = _Images(module, cell.batch_size * module.batches_per_step, torch.device(device))
-        timing = timed(module, images, trainer, sizes["seconds"])
+        counts = cell.strategy == "auto" and cell.processes == 1 and cell.mode != "compile"
+        timing = timed(module, images, trainer, sizes["seconds"], counts=counts, splits=True)
     step = statistics.median(timing.times)
-    measured = {"images_per_second": timing.images / step, "seconds": step, "peak_memory": timing.peak_memory}
+    measured = {"images_per_second": timing.images / step, "seconds": step, "operations": timing.operations}
+    measured |= {"host_seconds": timing.host, "device_seconds": timing.device, "peak_memory": timing.peak_memory}
     return measured | {"busy": busy_machine([timing])}
 
 
@@ -257,21 +289,45 @@ class _Images:
 # ---- table of results
 
 
-def _table(result: dict[str, Any]) -> list[str]:
-    """Returns a table with one row per GAN, batch size and strategy, and one column per mode."""
-    modes = list(dict.fromkeys(cell["mode"] for cell in result["cells"]))
-    rows: dict[tuple[str, ...], dict[str, str]] = {}
-    for cell in result["cells"]:
-        strategy = cell["strategy"] + (f" x {cell['processes']}" if cell["processes"] > 1 else "")
-        memory = "" if cell["peak_memory"] is None else f", {cell['peak_memory'] / _MEBIBYTE:.0f} MiB"
-        text = f"{cell['images_per_second']:.4g}, {1000 * cell['seconds']:.4g} ms{memory}"
-        rows.setdefault((cell["gan"], str(cell["batch_size"]), strategy), {})[cell["mode"]] = text
-    lines = [[*key, *(row.get(mode, "") for mode in modes)] for key, row in rows.items()]
-    return markdown([["GAN", "batch", "strategy", *modes], *lines])
+def _table(result: dict[str, Any], cells: list[Cell]) -> list[str]:
+    """Returns a table with one row per cell that was measured or does not fit into memory, in the order of `cells`.
+
+    Columns without a value are left out, such as the times of the host and the device on a CPU.
+    """
+    measured = {Cell(*(found[field.name] for field in fields(Cell))): found for found in result["cells"]}
+    rows = []
+    for cell in cells:
+        several = f" x {cell.processes}" if cell.processes > 1 else ""
+        row = {"GAN": cell.gan, "batch": str(cell.batch_size), "strategy": f"{cell.strategy}{several}"}
+        row |= {"mode": cell.mode}
+        if cell in measured:
+            rows.append(row | _values(measured[cell]))
+        elif str(cell) in result["out_of_memory"]:
+            rows.append(row | {"images/s": "out of memory"})
+    columns = [name for name in ("GAN", "batch", "strategy", "mode", *_COLUMNS) if any(row.get(name) for row in rows)]
+    return markdown([columns, *([row.get(name, "") for name in columns] for row in rows)]) if rows else []
+
+
+def _values(measured: dict[str, Any]) -> dict[str, str]:
+    """Returns the columns of a measured cell. A value that was not measured is an empty text."""
+    host, device = measured["host_seconds"], measured["device_seconds"]
+    operations, memory = measured["operations"], measured["peak_memory"]
+    limit = "" if host is None or device is None else "host-bound" if host > device else "device-bound"
+    texts = (
+        f"{measured['images_per_second']:.4g}",
+        f"{1000 * measured['seconds']:.4g}",
+        "" if operations is None else f"{operations:,}",
+        "" if host is None else f"{1000 * host:.4g}",
+        "" if device is None else f"{1000 * device:.4g}",
+        "" if memory is None else f"{memory / _MEBIBYTE:.0f}",
+        limit,
+    )
+    return dict(zip(_COLUMNS, texts, strict=True))
 
 
 def _notes(result: dict[str, Any]) -> list[str]:
-    lines = ["images/s, ms per iteration, peak memory"]
+    owner = "torch" if result["device"] == "cuda" else "the process"
+    lines = [f"ms: time per iteration; peak MiB: memory of {owner}"]
     lines += [f"on {result['device_name']}, {result['threads']} threads, torch {result['torch']}"]
     lines += [f"{name}: {sentence}" for name, sentence in result["busy"].items()]
     lines += [f"failed: {name}: {sentence}" for name, sentence in result["failed"].items()]

@@ -4,6 +4,7 @@ Examples:
     lit-gans evaluate checkpoint=outputs/dcgan_digits/version_0/checkpoints/last.ckpt
     lit-gans evaluate checkpoint=outputs/dcgan_digits/version_0 metrics=digits metrics.num_samples=1000
     lit-gans evaluate fake=FOLDER real=FOLDER metrics=inception image_size=64
+    lit-gans evaluate checkpoint=RUN metrics=dinov2 +metrics@more_metrics.clip=clip
 """
 
 from __future__ import annotations
@@ -35,7 +36,13 @@ from lit_gans.data.contracts import Labeled
 from lit_gans.data.images import to_uint8
 from lit_gans.data.packed.unpaired import UnpairedData
 from lit_gans.latents.truncation import truncated
-from lit_gans.metrics.evaluator import Evaluator, with_labels
+from lit_gans.metrics.evaluator import (
+    Evaluator,
+    choose_together,
+    extract_together,
+    measure_together,
+    with_labels,
+)
 from lit_gans.metrics.folder import PictureFolder
 from lit_gans.metrics.protocol import is_biased, stamp
 from lit_gans.training.module import AdversarialModule
@@ -80,6 +87,7 @@ def evaluate(
     real: str | None = None,
     data: ImageData | None = None,
     metrics: GenerativeMetrics | None = None,
+    more_metrics: dict[str, GenerativeMetrics] | None = None,
     image_size: Size | None = None,
     value_range: tuple[float, float] | None = None,
     max_pixels: int | None = 178_956_970,
@@ -91,15 +99,20 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measures scores of generated images, prints the values and their protocol, and saves both as JSON.
 
-    A score is left out if it needs more images than there are. The record states the reason.
+    A score is left out if it needs more images than there are. The record states the reason. Returns the record of
+    `metrics`.
 
     Args:
         checkpoint: path of a checkpoint or of a run folder to sample from. For a run folder, the best checkpoint is
             used, or the last checkpoint if there is no best checkpoint.
-        fake: folder of generated images, used instead of a checkpoint.
-        real: folder of real images.
+        fake: folder of generated images with its subfolders, a zip or tar archive, or a folder of shards, used instead
+            of a checkpoint.
+        real: real images, like `fake`.
         data: source of real images; null uses `real`, or the data that the checkpoint was trained on.
         metrics: feature extractor, scores, number of samples and seed; null uses the metrics of the training run.
+        more_metrics: further metrics of the same images by any name, with the number of samples and the seed of
+            `metrics`. Images are generated and read once for all feature extractors. The name is added to the name of
+            the JSON file.
         image_size: height and width to which images in folders are resized; null requires images of equal size.
         value_range: values of files in folders that are mapped to black and white; null uses 0 and 255, or 0 and 65535
             for 16-bit files.
@@ -112,8 +125,8 @@ def evaluate(
         device: device to compute on; null uses CUDA if available, otherwise the CPU.
 
     Raises:
-        RefusedInput: If there is not exactly one source of generated images and one source of real images, or if the
-            images are incompatible or too few.
+        RefusedInput: If there is not exactly one source of generated images and one source of real images, if the
+            images are incompatible or too few, or if `more_metrics` have another number of samples or seed.
     """
     if (checkpoint is None) == (fake is None):
         raise RefusedInput("set the images to measure: either checkpoint=PATH or fake=FOLDER.")
@@ -124,8 +137,18 @@ def evaluate(
     where = chosen_device(device)
     path = find_checkpoint(checkpoint) if checkpoint else None
     target = output_file(output or _default_output(path, checkpoint or str(fake), direction))
+    more_metrics = more_metrics or {}
+    targets = [target, *(output_file(target.with_stem(f"{target.stem}_{name}")) for name in more_metrics)]
     content = read_checkpoint(path) if path else {}
     metrics = metrics or trained_with(content, "metrics", GenerativeMetrics)
+    for name, others in more_metrics.items():
+        for key in ("num_samples", "seed"):
+            expected, found = (getattr(one, key) for one in (metrics, others))
+            if found != expected:
+                raise RefusedInput(
+                    f"more_metrics.{name}.{key}={found} differs from metrics.{key}={expected}: images are generated"
+                    " once, so set both to the same value."
+                )
     bounds = None if value_range is None else (float(value_range[0]), float(value_range[1]))
     reading = image_size, bounds, max_pixels
     images: Real = PictureFolder(real, *reading) if real else data or trained_with(content, "data")
@@ -136,22 +159,24 @@ def evaluate(
     else:
         generated = _images_of(PictureFolder(str(fake), *reading), metrics)
     settings = generated.num, metrics.batch_size, metrics.seed, where, generated.num_classes
-    evaluator = Evaluator(metrics.extractor, metrics.scores, *settings)
-    record = _measure(generated, images, evaluator, image_size, metrics.cache)
-    _save(record, target)
-    if is_biased(record["protocol"]):
-        logger.warning(
-            "the feature extractor %s was part of the generator's loss, so lit-gans compare does not accept these"
-            " values: use metrics=efficientnet_lite2 or inception, which are independent of the training.",
-            metrics.extractor.name,
-        )
-    return record
+    measured = [metrics, *more_metrics.values()]
+    evaluators = [Evaluator(each.extractor, each.scores, *settings) for each in measured]
+    records = _measure(generated, images, evaluators, image_size, metrics.cache)
+    for path_of_record, record in zip(targets, records, strict=True):
+        _save(record, path_of_record)
+        if is_biased(record["protocol"]):
+            logger.warning(
+                "the feature extractor %s was part of the generator's loss, so lit-gans compare does not accept these"
+                " values: use metrics=efficientnet_lite2 or inception, which are independent of the training.",
+                record["protocol"]["extractor"],
+            )
+    return records[0]
 
 
 def _measure(
-    generated: Generated, images: Real, evaluator: Evaluator, image_size: Size | None, store: bool
-) -> dict[str, Any]:
-    """Returns the record of an evaluation: values, left-out scores, and the protocol."""
+    generated: Generated, images: Real, evaluators: list[Evaluator], image_size: Size | None, store: bool
+) -> list[dict[str, Any]]:
+    """Returns the record of each evaluator: values, left-out scores, and the protocol."""
     shape = next(images.real_batches(1)).shape[1:]
     if shape[1:] != generated.shape[1:]:
         fake_size, real_size = (size_text(as_size(sizes[1:])) for sizes in (generated.shape, shape))
@@ -162,18 +187,24 @@ def _measure(
     labels = None
     if isinstance(images, Labeled) and generated.num_classes and images.num_classes:
         labels = images.real_labels()
-    name = evaluator.extractor.name
     if isinstance(images, PictureFolder):
-        batches = images.real_batches(evaluator.batch_size)
-        evaluator.choose(follow("reading the real images", batches, len(images)), labels)
+        batches = images.real_batches(evaluators[0].batch_size)
+        choose_together(evaluators, follow("reading the real images", batches, len(images)), labels)
     else:
-        evaluator.choose(images, labels)
-    stage = f"{name} features of the real images"
-    evaluator.extract(images, store, lambda batches: follow(stage, batches, evaluator.num_real))
-    fake = follow(f"{name} features of the generated images", generated.batches, generated.num)
-    values = evaluator.measure(fake, generated.labels)
+        choose_together(evaluators, images, labels)
+    names = " and ".join(evaluator.extractor.name for evaluator in evaluators)
+    stage, num_real = f"{names} features of the real images", evaluators[0].num_real
+    extract_together(evaluators, images, store, lambda batches: follow(stage, batches, num_real))
+    fake = follow(f"{names} features of the generated images", generated.batches, generated.num)
+    values = measure_together(evaluators, fake, generated.labels)
     resize = f"pictures to {size_text(as_size(image_size))}, antialiased, uint8" if image_size else None
-    halves = {f"fid_{name} between two halves of the real images": evaluator.real_halves}
+    return [_record(*pair, generated, repr(images), resize) for pair in zip(evaluators, values, strict=True)]
+
+
+def _record(
+    evaluator: Evaluator, values: dict[str, float], generated: Generated, data: str, resize: str | None
+) -> dict[str, Any]:
+    halves = {f"fid_{evaluator.extractor.name} between two halves of the real images": evaluator.real_halves}
     return {
         **generated.source,
         "weights": generated.weights,
@@ -185,7 +216,7 @@ def _measure(
         "directions": {key: direction for key, direction in evaluator.directions.items() if key in values},
         "protocol": stamp(
             evaluator,
-            data=repr(images),
+            data=data,
             weights=generated.weights,
             resize=resize,
             truncation=generated.truncation,

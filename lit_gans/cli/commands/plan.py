@@ -8,6 +8,7 @@ Examples:
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import math
@@ -31,7 +32,7 @@ from lit_gans.checkpoints.format import FORMAT_KEY, class_path, read_checkpoint,
 from lit_gans.cli import rules
 from lit_gans.cli.experiment_files import experiment_output, write_experiment
 from lit_gans.cli.help import as_typed
-from lit_gans.cli.timing import Timing, busy_machine, speed
+from lit_gans.cli.timing import Timing, busy_machine, free_memory, speed, unless_out_of_memory
 from lit_gans.cli.train_arguments import is_sweep, suitable_metrics
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, refuse_not_positive
@@ -112,6 +113,7 @@ def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None)
     Inspects the images and times short training runs on this device. Then chooses the image size, the width of the
     networks, the batch size, the weight of R1, the number of iterations and the evaluation. Prints every choice with
     the keys that change it, and the expected duration. Values that the user sets for keys of `lit-gans train` are kept.
+    On a GPU, sizes, widths and batch sizes that do not fit into memory are not chosen.
     The rules are in `lit_gans.cli.rules`.
 
     Args:
@@ -252,7 +254,7 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
     if choice.begins is not None:
         yield _line("begins", _description_of_beginning(choice), "init_from=")
     for_iterations = (1 - rules.EVALUATION_SHARE - _OVERHEAD) * seconds
-    timing = _choose_sizes(choice, pictures, for_iterations)
+    timing = _choose_sizes(choice, pictures, for_iterations, device.type == "cuda", functools.partial(_timed, device))
     per_image = 1 / timing.images_per_second
     size, width = as_size(choice.values["data.image_size"]), choice.values["model.generator_width"]
     crop = "cropped to the center" if pictures.same_shape else "cropped to the central square"
@@ -261,7 +263,7 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
 
     batch = choice.values["data.batch_size"]
     step = batch * module.batches_per_step
-    choice.prefer({"trainer.max_steps": rules.iterations(for_iterations, step * per_image)})
+    choice.prefer({"trainer.max_steps": rules.iterations(for_iterations, per_image, step)})
     max_steps = choice.values["trainer.max_steps"]
     images = max_steps * step
     choice.prefer({"callbacks.ema.half_life": rules.half_life(batch)})
@@ -283,6 +285,9 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
     )
     yield _line("evaluation", evaluation, "metrics=none metrics.every_n_steps=")
     yield from notices
+    if "trainer.max_steps" not in choice.given and for_iterations / per_image > rules.MAX_IMAGES:
+        images_of_paper = f"{rules.MAX_IMAGES // 10**6} million images"
+        yield f"ends before minutes={seconds / 60:g}: StyleGAN2-ADA trains on {images_of_paper}, too"
     if images < rules.shapes(size):
         needed = rules.shapes(size) * seconds / images / 60
         yield f"too short to learn shapes at this size: use minutes={math.ceil(needed)}, or smaller images"
@@ -302,26 +307,65 @@ def _description_of_beginning(choice: Choice) -> str:
     return f"with {choice.begins.checkpoint}: {choice.begins.model}, {size}, width {width}"
 
 
-def _choose_sizes(choice: Choice, pictures: Survey, seconds: float) -> Timing:
-    """Chooses the image size, width and batch size for a training run of `seconds`, and returns the timing."""
-    is_set = "data.image_size" in choice.given
+def _timed(device: torch.device, config: dict[str, Any], images: ImageData) -> Timing | None:
+    """Times a training run, or returns None if the run does not leave enough free memory on a GPU."""
+    free = free_memory(device)
+    timing = unless_out_of_memory(lambda: speed(config, _TRIAL, images))
+    return timing if timing is not None and rules.fits(timing.peak_memory, free) else None
+
+
+def _choose_sizes(
+    choice: Choice,
+    pictures: Survey,
+    seconds: float,
+    is_gpu: bool,
+    timed: Callable[[dict[str, Any], ImageData], Timing | None],
+) -> Timing:
+    """Chooses the image size, width and batch size for a training run, and returns the timing.
+
+    Args:
+        choice: choice to complete.
+        pictures: survey of the images.
+        seconds: duration of the training in seconds.
+        is_gpu: whether the device is a GPU.
+        timed: times a training run with a configuration on random images. Returns None if the run does not fit into
+            memory.
+    """
+    given = choice.given
+    is_set = "data.image_size" in given
     sizes = [as_size(choice.values["data.image_size"])] if is_set else rules.possible_sizes(pictures)
-    widths = (choice.values["model.generator_width"],) if "model.generator_width" in choice.given else rules.WIDTHS
+    widths = (choice.values["model.generator_width"],) if "model.generator_width" in given else rules.WIDTHS
 
-    def timed(size: Size, width: int) -> Timing:
-        shorter = min(sides(size))
-        choice.prefer(
-            {"data.image_size": list(sides(size)), "data.batch_size": rules.batch_size(shorter, pictures.num)}
-        )
-        choice.prefer({"model.generator_width": width, "model.discriminator_width": width})
+    def prefer(candidate: rules.Candidate) -> None:
+        choice.prefer({"data.image_size": list(sides(candidate.size)), "data.batch_size": candidate.batch})
+        choice.prefer({"model.generator_width": candidate.width, "model.discriminator_width": candidate.width})
+
+    @functools.cache
+    def timing_of(candidate: rules.Candidate) -> Timing | None:
+        """Returns the timing of a candidate, or None if the candidate does not fit into memory."""
+        prefer(candidate)
         config = choice.config(metrics="none")
-        noise = RandomImages(size, config["data"]["channels"], config["data"]["batch_size"])
-        return speed(config, _TRIAL, noise)
+        return timed(config, RandomImages(candidate.size, config["data"]["channels"], config["data"]["batch_size"]))
 
-    first = sizes[min(1, len(sizes) - 1)], widths[0]
-    timing = timed(*first)
-    best = rules.network(sizes, widths, seconds, rules.scaled(1 / timing.images_per_second, first))
-    return timing if best == first else timed(*best)
+    def measure(candidate: rules.Candidate) -> float | None:
+        timing = timing_of(candidate)
+        return None if timing is None else 1 / timing.images_per_second
+
+    batch = given.get("data.batch_size")
+    if is_gpu:
+        batches = rules.batch_sizes(pictures.num, choice.values.get("model", MODEL)) if batch is None else [batch]
+        best = rules.candidate_on_gpu(sizes, widths, batches, seconds, measure)
+    else:
+
+        def batch_of(size: Size) -> int:
+            return rules.batch_size(min(sides(size)), pictures.num) if batch is None else batch
+
+        best = rules.candidate_on_cpu(sizes, widths, batch_of, seconds, measure)
+    timing = timing_of(best)
+    prefer(best)
+    if timing is None:
+        raise RefusedInput(rules.too_large(best))
+    return timing
 
 
 def _choose_evaluation(
@@ -405,7 +449,7 @@ def _path(given: Mapping[Any, Any]) -> Path:
     root = yaml.safe_load(path.read_bytes()).get("data", {}).get("root") if path.is_file() else None
     planned_folder = folder if root is None else Path(root).expanduser().absolute()
     # if the planned folder no longer exists, it has most likely been moved
-    if planned_folder.resolve() == folder.resolve() or not planned_folder.is_dir():
+    if planned_folder.resolve() == folder.resolve() or not planned_folder.exists():
         return path
     return path.with_name(f"{name}_{hashlib.sha256(os.fsencode(folder)).hexdigest()[:6]}.yaml")
 

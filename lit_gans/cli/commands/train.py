@@ -20,7 +20,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
 import yaml
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
@@ -47,7 +46,7 @@ from lit_gans.cli.train_arguments import (
 )
 from lit_gans.common._compat.lightning import start_others_with
 from lit_gans.common.atomic import writing
-from lit_gans.common.errors import FailedWrite, RefusedInput, out_of_memory
+from lit_gans.common.errors import FailedWrite, RefusedInput, is_out_of_memory, out_of_memory
 from lit_gans.common.loggers import end_loggers
 from lit_gans.common.paths import shown
 from lit_gans.common.process_state import process_state_restored
@@ -234,7 +233,7 @@ def _failures_printed() -> Iterator[None]:
     except FailedWrite as error:
         print(f"lit-gans: {error} resume=auto continues from the last checkpoint.", file=sys.stderr)
     except RuntimeError as error:
-        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+        if not is_out_of_memory(error):
             raise
         print(f"lit-gans: {out_of_memory(error)}", file=sys.stderr)
 

@@ -40,6 +40,19 @@ TorchDispatchMode = _python_dispatch.TorchDispatchMode
 # tensor. No issue found.
 NUMBER_OF_TENSOR = torch.ops.aten._local_scalar_dense.default
 
+# Highest clock rate of a GPU in cycles per second, rounded up.
+_CYCLES = 3e9
+
+
+def delay_device(seconds: float) -> None:
+    """Queues a kernel on the current CUDA stream that computes nothing for at least the given time.
+
+    The work that is queued afterwards waits, so that the host can launch it in advance. Calls `torch.cuda._sleep`.
+    There is no public API. No issue found.
+    """
+    torch.cuda._sleep(int(seconds * _CYCLES))
+
+
 # Functions that return the leaves of nested structures, or apply a function to the leaves. A public
 # `torch.utils.pytree` is proposed in https://github.com/pytorch/pytorch/pull/175082.
 tree_leaves = _pytree.tree_leaves

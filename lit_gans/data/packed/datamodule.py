@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.identity import code_of
-from lit_gans.common.names import composed
+from lit_gans.common.names import composed, first_three
 from lit_gans.common.paths import cache_folder
 from lit_gans.common.progress import follow
 from lit_gans.common.size import Size, as_size, sides, size_value
@@ -231,7 +231,9 @@ class PackedData(ImageData):
             weights = [float(number not in empty) for number in range(len(weights))]
         missing = [self.class_names[number] for number in sorted(empty) if weights[number]]
         if missing:
-            raise RefusedInput(f"data.class_weights: there are no images of {', '.join(missing)}: set the weight to 0.")
+            raise RefusedInput(
+                f"data.class_weights: there are no images of {first_three(missing)}: set the weight to 0."
+            )
         return super()._sampler(weights=weights, labels=labels, **settings)
 
     def weights_of_classes(self) -> list[float]:
@@ -246,7 +248,7 @@ class PackedData(ImageData):
         if not isinstance(weights, dict):
             return [1.0] * len(names)
         if weights.keys() != {*names}:
-            wrong = ", ".join(sorted(weights.keys() ^ {*names})[:5])
+            wrong = first_three(sorted(weights.keys() ^ {*names}))
             raise RefusedInput(
                 f"data.class_weights must name each of the {len(names)} classes (a weight of 0 leaves a class out);"
                 f" missing or unknown: {wrong}."

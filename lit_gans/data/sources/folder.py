@@ -1,4 +1,4 @@
-"""Source of images in a folder: without classes, with one subfolder per class, or with a CSV file of classes."""
+"""Source of images in a folder or archive, whose classes are subfolders, or are in files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 from lit_gans.common.names import composed
 from lit_gans.data.decoding import Decoding, Picture, read_picture
 from lit_gans.data.digests import digest_of_files, digest_of_parts
-from lit_gans.data.files import find_images, is_no_folder_of_images, leave_out
+from lit_gans.data.files import Found, find_images, is_no_folder_of_images, leave_out
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import Source
-from lit_gans.data.sources.labels import classes_in
+from lit_gans.data.sources.labels import STYLEGAN_TABLE, classes_beside, classes_in, is_stylegan_table
 
 logger = logging.getLogger(__name__)
 
@@ -51,21 +51,24 @@ class Files(Source):
 
 
 class Folder(PackedData):
-    """Images in a folder and all its subfolders.
+    """Images in a folder and all its subfolders, in a zip or tar archive, or in the shards of a WebDataset.
 
-    If the folder itself contains no images, its immediate subfolders are the classes, sorted by name.
+    The classes are the first that exist of: the file `labels`; the labels of a `dataset.json` in the folder, which
+    StyleGAN's `dataset_tool.py` writes; the classes in the .cls or .json files beside the images, as in a WebDataset;
+    the immediate subfolders, if the folder itself contains no images. If all classes are numbers, they are sorted
+    numerically, otherwise by name; subfolders are always sorted by name.
 
     Args:
-        root: path of the folder.
-        labels: path of a CSV file that defines the classes instead of the subfolders. The file has the columns `file`
-            (a path relative to `root`) and `class`. If all classes are numbers, they are sorted numerically, otherwise
-            by name. File names in the CSV file can differ from the names in the folder in case, Unicode form and
-            slashes.
+        root: path of the folder, of an archive, or of a folder of tar archives (shards). An archive is read in place
+            and gives the same images in the same order as the unpacked folder.
+        labels: path of a CSV file with the columns `file` (a path relative to `root`) and `class`, or of a JSON file
+            like `dataset.json`. File names in this file can differ from the names in the folder in case, Unicode form
+            and slashes.
         **kwargs: see `PackedData`.
 
     Raises:
         RefusedInput: the folder does not exist, contains no images or unreadable images, or a class has no images. Also
-            raised if the CSV file does not name every image exactly once, or names a file that does not exist.
+            raised if the labels do not name every image exactly once, or name a file that does not exist.
     """
 
     possible_channels = None
@@ -75,17 +78,23 @@ class Folder(PackedData):
         super().__init__(**kwargs)
         self.root = Path(root).expanduser()
         images = find_images(self.root, nested=True)
-        paths, left_out = images.images, images.left_out(self.on_error, self.root)
-        if labels is None:
-            self.classes = self._classes(paths)
-            found = {path: composed(path.relative_to(self.root).parts[0]) for path in paths}
+        paths, left_out = images.images, images.left_out(self.on_error, images.folder)
+        table = _table_in(images) if labels is None else Path(labels).expanduser()
+        if table is not None:
+            found, without = classes_in(table, images.folder, paths, self.on_error)
         else:
-            found, without = classes_in(Path(labels).expanduser(), self.root, paths, self.on_error)
+            found, without = classes_beside(images, self.on_error)
+        if found or without:
             paths, left_out = list(found), left_out + without
-            self.classes = _in_order({*found.values()})
+        self.classes = _in_order({*found.values()})
+        if not self.classes and table is None:
+            self.classes = self._classes(images)
+            found = {path: composed(images.inside(path).parts[0]) for path in paths}
         self.labels, self.num_classes = labels, len(self.classes)
         numbers = {name: number for number, name in enumerate(self.classes)}
-        self._files = Files(paths, [numbers.get(found[path], 0) for path in paths], self.frame.decoding, left_out)
+        self._files = Files(
+            paths, [numbers.get(found.get(path, ""), 0) for path in paths], self.frame.decoding, left_out
+        )
         if self.class_weights is not None:
             self.weights_of_classes()  # raises an error before the images are packed
 
@@ -93,16 +102,18 @@ class Folder(PackedData):
     def class_names(self) -> list[str]:
         return self.classes
 
-    def _classes(self, paths: list[Path]) -> list[str]:
-        direct = [path for path in paths if path.parent == self.root]
+    def _classes(self, images: Found) -> list[str]:
+        """Returns the names of the immediate subfolders, or no names if the folder itself contains images."""
+        direct = [path for path in images.images if len(images.inside(path).parts) == 1]
         if direct:
-            if len(direct) < len(paths):
+            if len(direct) < len(images.images):
                 message = "%s directly contains images, such as %s: its subfolders are not used as classes"
                 logger.info(message, self.root, direct[0].name)
             return []
         # names are in composed Unicode form, so that the classes and their order are the same on macOS
-        filled = {composed(path.relative_to(self.root).parts[0]) for path in paths}
-        folders = (path for path in self.root.iterdir() if path.is_dir() and not is_no_folder_of_images(path))
+        filled = {composed(images.inside(path).parts[0]) for path in images.images}
+        entries = self.root.iterdir() if self.root.is_dir() else ()  # an archive need not contain empty folders
+        folders = (path for path in entries if path.is_dir() and not is_no_folder_of_images(path))
         names = {composed(path.name): path for path in folders}
         empty = sorted(names.keys() - filled)
         if empty:
@@ -125,6 +136,15 @@ class Folder(PackedData):
             "labels": digest_of_parts(labels=self._files.labels),
             "left_out": digest_of_parts(lines=self._files.left_out),
         }
+
+
+def _table_in(images: Found) -> Path | None:
+    """Returns the path of the `dataset.json` of StyleGAN in a folder or archive, or None if there is none."""
+    table = images.folder / STYLEGAN_TABLE
+    if table not in images.tables or is_stylegan_table(table):
+        return table if table in images.tables else None
+    logger.warning("%s has no labels in StyleGAN's format, and is not used", table)
+    return None
 
 
 def _in_order(names: set[str]) -> list[str]:

@@ -1,21 +1,28 @@
-"""Reads the classes of images from a CSV file, no matter which operating system and program wrote the file."""
+"""Reads the classes of images from a CSV file, from StyleGAN's `dataset.json`, or from a file beside each image.
+
+A CSV file is read no matter which operating system and program wrote the file.
+"""
 
 from __future__ import annotations
 
 import csv
 import difflib
 import io
+import json
 import logging
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from lit_gans.common.errors import RefusedInput, refusing
-from lit_gans.common.names import Lookup, as_path, as_path_without_case, composed
-from lit_gans.data.files import OnError, leave_out
+from lit_gans.common.names import Lookup, as_path, as_path_without_case, composed, first_three
+from lit_gans.data.archives import open_file
+from lit_gans.data.files import LABELS, Found, OnError, leave_out
 
 logger = logging.getLogger(__name__)
 
+STYLEGAN_TABLE = "dataset.json"
 _SEPARATORS = ",;\t|"
 _COLUMNS = ("file", "class")
 _CODEPAGES = ("cp1252", "mac_roman", "cp850", "cp1251", "gb18030", "shift_jis")
@@ -30,14 +37,24 @@ _COMPARED = 20_000  # maximum number of file names to search for a name that is 
 Rows = list[tuple[str, str]]
 
 
+def is_stylegan_table(table: Path) -> bool:
+    """Returns whether a JSON file is a `dataset.json` of StyleGAN: an object with the key `labels`."""
+    with refusing(f"{table} cannot be read"), open_file(table) as file:
+        content = json.load(file)
+    return isinstance(content, dict) and "labels" in content
+
+
 def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) -> tuple[dict[Path, str], list[str]]:
-    """Reads the class of each image from a CSV file with the columns `file` and `class`.
+    """Reads the class of each image from a CSV file with the columns `file` and `class`, or from a `dataset.json`.
+
+    The latter has the format of StyleGAN's `dataset_tool.py`: {"labels": [["00000/img00000000.png", 6], ...]}. If its
+    labels are null, the images have no classes, and the returned dictionary is empty.
 
     A file name in the table can differ from the name in the folder in slashes, Unicode form and case, if exactly one
     image matches.
 
     Args:
-        table: path of the CSV file.
+        table: path of the CSV or JSON file.
         root: folder to which the file names in the table are relative.
         paths: paths of the images in the folder.
         on_error: `raise` raises an error if an image has no class or a row names no image; `skip` leaves out such
@@ -50,10 +67,15 @@ def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) ->
         RefusedInput: the file cannot be read, a column is missing, a name is ambiguous, or the rows do not match the
             images.
     """
-    where = f"data.labels={table}"
+    where = str(table) if table == root / STYLEGAN_TABLE else f"data.labels={table}"
     names = Lookup(((path.relative_to(root).as_posix(), path) for path in paths), as_path, as_path_without_case)
     with refusing(f"{where} cannot be read"):
-        rows, encoding = _best(table.read_bytes(), root, names, where)
+        with open_file(table) as file:
+            content = file.read()
+        is_json = content.lstrip().startswith(b"{")
+        rows, encoding = (_json_rows(content, where), "") if is_json else _best(content, root, names, where)
+    if rows is None:
+        return {}, []
     pairs = [(_found(file, root, names, where), file, name) for file, name in rows]
     times = Counter(path or root / file for path, file, _ in pairs)
     if len(times) < len(rows):
@@ -75,6 +97,85 @@ def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) ->
         logger.warning("%s%s", where, encoding)
     left_out = [f"{path.relative_to(root)} has no class in data.labels." for path in unlabeled]
     return {path: classes[path] for path in paths if path in classes}, left_out
+
+
+def classes_beside(found: Found, on_error: OnError) -> tuple[dict[Path, str], list[str]]:
+    """Reads the class of each image from the file beside it that has the same name and the extension .cls or .json.
+
+    This is the format of WebDataset: a .cls file contains the class, and a .json file contains the class or an object
+    with the key `label`. If no file contains a class, the returned dictionary is empty.
+
+    Args:
+        found: images, and the files that can contain their classes.
+        on_error: `raise` raises an error if an image has no class or a class has no image; `skip` leaves out both.
+
+    Returns:
+        The class of each image by path, and a line of text for each image that has no class.
+
+    Raises:
+        RefusedInput: a file cannot be read, or the files do not match the images.
+    """
+    images: dict[Path, list[Path]] = {}
+    for path in found.images:
+        images.setdefault(path.with_suffix(""), []).append(path)
+    # a .cls file is preferred, because a .json file might contain only a description
+    for ending in LABELS:
+        tables = {path.with_suffix(""): path for path in found.tables if path.suffix.lower() == ending}
+        classes = {stem: _class_beside(tables[stem]) for stem in images if stem in tables}
+        if any(classes.values()):
+            break
+    else:
+        return {}, []
+    kind = f"{ending} file with a class"
+    unlabeled = [path for stem, paths in images.items() if not classes.get(stem) for path in paths]
+    unknown = [path for stem, path in tables.items() if stem not in images]
+    if unlabeled:
+        what = f"{len(unlabeled)} of the {len(found.images)} images in {found.folder} have no {kind}"
+        leave_out(f"{what}: {first_three(path.relative_to(found.folder) for path in unlabeled)}", on_error)
+    if unknown:
+        what = f"{len(unknown)} of the {len(tables)} {ending} files in {found.folder} have no image"
+        leave_out(f"{what}: {first_three(path.relative_to(found.folder) for path in unknown)}", on_error)
+    left_out = [f"{path.relative_to(found.folder)} has no {kind}." for path in unlabeled]
+    return {path: name for stem, name in classes.items() if name for path in images[stem]}, left_out
+
+
+def _class_beside(table: Path) -> str:
+    """Returns the class in a .cls or .json file, or an empty string if the file contains no class."""
+    with refusing(f"{table} cannot be read"):
+        with open_file(table) as file:
+            text = file.read().decode()
+        if table.suffix.lower() != ".json":
+            return composed(text)
+        content = json.loads(text)
+        return _class_of(content.get("label") if isinstance(content, dict) else content, str(table))
+
+
+def _json_rows(content: bytes, where: str) -> Rows | None:
+    """Returns the file name and the class of each row of a `dataset.json`, or None if its labels are null."""
+    labels = json.loads(content).get("labels", ...)
+    if labels is None:
+        return None
+    rows = list(labels.items()) if isinstance(labels, dict) else labels
+    if not isinstance(rows, list) or not all(isinstance(row, list | tuple) and len(row) == 2 for row in rows):
+        raise RefusedInput(f'{where}: expected {{"labels": [["FILE", CLASS], ...]}} or {{"labels": null}}.')
+    return [(str(file), _class_of(label, f"{where}: {file}")) for file, label in rows]
+
+
+def _class_of(label: Any, where: str) -> str:
+    """Returns a label of a JSON file as the name of a class, or an empty string for null.
+
+    Raises:
+        RefusedInput: the label is neither a whole number nor a name.
+    """
+    if isinstance(label, list):
+        raise RefusedInput(
+            f"{where}: the label is a vector of {len(label)} numbers, expected a whole number or a name. Replace a"
+            " one-hot vector by the index of its 1; or read the images without classes: data.labels=FILE.json, a file"
+            ' that contains {"labels": null}.'
+        )
+    if label is None or (isinstance(label, int | str) and not isinstance(label, bool)):
+        return "" if label is None else composed(str(label))
+    raise RefusedInput(f"{where}: the label is {str(label)[:40]}, expected a whole number or a name.")
 
 
 def _best(content: bytes, root: Path, names: Lookup[Path], where: str) -> tuple[Rows, str]:
@@ -124,7 +225,7 @@ def _rows(text: str, root: Path, names: Lookup[Path], where: str) -> Rows:
             break
     else:
         raise RefusedInput(
-            f"{where}: its columns are {', '.join(headers[',']) or 'missing'}, expected file and class in the first"
+            f"{where}: its columns are {first_three(headers[',']) or 'missing'}, expected file and class in the first"
             " line."
         )
     if not has_names:

@@ -20,6 +20,7 @@ from torch.utils.data import Dataset
 
 from lit_gans.common.atomic import replacing
 from lit_gans.common.errors import RefusedInput, import_extra, refuse_below, refusing
+from lit_gans.common.names import first_three
 from lit_gans.common.paths import cache_folder
 from lit_gans.common.progress import follow
 from lit_gans.common.size import Size, as_size, sides, size_value
@@ -115,7 +116,7 @@ class _Streamed(Dataset):
         stream = self._stream()
         first = stream[0]  # also downloads the index
         if not isinstance(first, dict) or "image" not in first:
-            names = ", ".join(map(str, first)) if isinstance(first, dict) else "no names"
+            names = first_three(first) if isinstance(first, dict) else "no names"
             raise RefusedInput(
                 f"data.root={root}: its rows have {names}: expected image, and label if there are classes."
             )

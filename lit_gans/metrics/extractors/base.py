@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Shaped, UInt8
+from PIL import Image
 from torch import Tensor, nn
+from torchvision.transforms.functional import normalize
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.identity import digest_of, digest_of_object, is_versioned
@@ -73,6 +76,20 @@ def on_white(images: UInt8[Tensor, "n 4 h w"]) -> UInt8[Tensor, "n 3 h w"]:
     """Blends transparent images with a white background. Image files are read in the same way."""
     color, opacity = images[:, :3].float(), images[:, 3:].float() / 255
     return (color * opacity + 255 * (1 - opacity)).round().to(torch.uint8)
+
+
+def normalized(
+    images: UInt8[Tensor, "n 3 h w"], size: int, mean: tuple[float, float, float], std: tuple[float, float, float]
+) -> Float[Tensor, "n 3 s s"]:
+    """Resizes images to size x size with Pillow's bicubic filter, scales them to [0, 1] and normalizes each channel.
+
+    The reference implementations of FD-DINOv2 and CMMD use Pillow, whose uint8 pixels differ from torch's. Images are
+    therefore resized in main memory.
+    """
+    pixels = np.empty((len(images), size, size, 3), np.uint8)
+    for index, image in enumerate(images.permute(0, 2, 3, 1).contiguous().cpu().numpy()):
+        pixels[index] = np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC))
+    return normalize(torch.from_numpy(pixels).to(images.device).permute(0, 3, 1, 2) / 255, [*mean], [*std])
 
 
 def in_chunks(

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import io
-import os
-from pathlib import Path
 
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.base import Extractor, in_chunks, in_color
-from lit_gans.metrics.extractors.weights import fold_batch_norms, read_weights
+from lit_gans.metrics.extractors.weights import find_weights, fold_batch_norms, read_weights
 
 FILE = "weights-inception-2015-12-05-6726825d.pth"
 URL = f"https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/{FILE}"
 SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
-
-
-def usual_place() -> Path:
-    """Returns the path in torch hub's checkpoint folder at which torch-fidelity and torchmetrics store the weights."""
-    return Path(torch.hub.get_dir()) / "checkpoints" / FILE
 
 
 class InceptionExtractor(Extractor):
@@ -45,13 +37,7 @@ class InceptionExtractor(Extractor):
 
     def __init__(self, weights: str | None = None, sha256: str | None = SHA256) -> None:
         super().__init__()
-        path = Path(weights).expanduser() if weights else usual_place()
-        if weights is None and not os.path.isfile(path):
-            raise RefusedInput(
-                f"the Inception weights are missing: download {URL} to {path}, or set its path with"
-                " metrics.extractor.weights=PATH."
-            )
-        state, self.file_sha256 = read_weights(path, sha256)
+        state, self.file_sha256 = read_weights(find_weights(weights, "Inception", FILE, URL), sha256)
         self.network = _network(state)
         self.eval().requires_grad_(False)
         self.to(memory_format=torch.channels_last)

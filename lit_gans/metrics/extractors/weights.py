@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import warnings
 import zipfile
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,29 +17,77 @@ from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.errors import RefusedInput, refusing
 
 
-def read_weights(path: Path, sha256: str | None) -> tuple[dict[str, Tensor], str]:
+def find_weights(weights: str | None, name: str, file: str, url: str) -> Path:
+    """Returns the path of a weight file, which is never downloaded.
+
+    Args:
+        weights: path of the file; None uses the file `file` in torch hub's cache.
+        name: name of the network, for the error message.
+        file: name of the file.
+        url: URL of the file.
+
+    Raises:
+        RefusedInput: `weights` is None and there is no file in the cache. The message contains its URL and destination.
+    """
+    path = Path(weights).expanduser() if weights else hub_path(file)
+    if weights is None and not os.path.isfile(path):
+        raise RefusedInput(
+            f"the {name} weights are missing: download {url} to {path}, or set its path with"
+            " metrics.extractor.weights=PATH."
+        )
+    return path
+
+
+def hub_path(file: str) -> Path:
+    """Returns the path of a file in torch hub's checkpoint folder, to which other libraries download weights."""
+    return Path(torch.hub.get_dir()) / "checkpoints" / file
+
+
+def read_weights(
+    path: Path, sha256: str | None, others: Mapping[str, str] | None = None
+) -> tuple[dict[str, Tensor], str]:
     """Reads the state dict of a file, and returns it together with the file's sha256.
 
     Args:
         path: path of the file.
         sha256: expected sha256; None accepts any file.
+        others: for each sha256 of a known file that is not supported, the reason.
 
     Raises:
-        RefusedInput: the file does not have the expected sha256, or could execute code.
+        RefusedInput: the file does not have the expected sha256, is not supported, or could execute code.
     """
-    with path.open("rb") as file:
+    with refusing(f"{path} cannot be read as weights"), path.open("rb") as file:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
+    if others and actual in others:
+        raise RefusedInput(f"{path}: {others[actual]}")
     if sha256 is not None and actual != sha256:
         raise RefusedInput(
             f"{path} has the sha256 {actual}, expected {sha256}: download it again; for your own weights, set"
             " metrics.extractor.sha256=null."
         )
-    # The file format of older versions of torch has no checksums, and a file can declare arbitrary tensor sizes.
-    # Such a file is therefore read only if its sha256 is known.
-    known = sha256 is not None and not zipfile.is_zipfile(path)
+    is_script = zipfile.is_zipfile(path) and _is_script(path)
+    if is_script and sha256 is None:
+        raise RefusedInput(
+            f"{path} is a TorchScript archive, which can execute code, and is read only if its sha256 is known: set"
+            " metrics.extractor.sha256, or save its state dict with torch.save."
+        )
     with refusing(f"{path} cannot be read as weights"):
+        if is_script:
+            with warnings.catch_warnings(
+                action="ignore"
+            ):  # torch deprecates the format, but such weights are published
+                return torch.jit.load(path, "cpu").state_dict(), actual
+        # The file format of older versions of torch has no checksums, and a file can declare arbitrary tensor sizes.
+        # Such a file is therefore read only if its sha256 is known.
+        known = sha256 is not None and not zipfile.is_zipfile(path)
         state = torch.load(path, "cpu", weights_only=True) if known else read_torch_file(path, "weights")
     return state, actual
+
+
+def _is_script(path: Path) -> bool:
+    """Returns whether a zip archive was written by TorchScript, which stores constants beside the tensors."""
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
 
 
 def fold_batch_norms(network: nn.Module) -> None:

@@ -253,6 +253,20 @@ def test_the_command_line_takes_scores_and_extractors(folders, tmp_path, ran):
     ran("compare", "a.json", "a.json")
 
 
+def test_more_metrics_measure_the_same_images_and_write_their_own_files(folders, tmp_path, ran, refused):
+    more = ["metrics=digits", "+metrics@more_metrics.lite=efficientnet_lite0", "output=both.json", "device=cpu"]
+    ran("evaluate", *folders, *more)
+    for name, file in (("digits", "both.json"), ("efficientnet_lite0", "both_lite.json")):
+        ran("evaluate", *folders, f"metrics={name}", "output=alone.json", "device=cpu")
+        alone, found = (json.loads((tmp_path / each).read_text()) for each in ("alone.json", file))
+        assert_same_scores(found, alone)
+        assert found["protocol"] == alone["protocol"]
+        assert f"metric/fid_{name}" in found
+    assert "more_metrics.lite.seed=3 differs from metrics.seed=1" in refused(
+        "evaluate", *folders, *more, "more_metrics.lite.seed=3"
+    )
+
+
 def test_missing_weights_are_an_error_in_one_sentence(folders, tmp_path, monkeypatch, refused):
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
     (line,) = refused("evaluate", *folders, "metrics=inception", "output=a.json").splitlines()

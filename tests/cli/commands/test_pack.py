@@ -22,6 +22,28 @@ def test_a_packed_folder_streams(ran, refused, tmp_path, monkeypatch):
 
 
 @pytest.mark.runs
+def test_an_archive_for_stylegan_packs_trains_and_is_evaluated(ran, tmp_path, monkeypatch):
+    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
+    for index in range(16):
+        path = tmp_path / "photos" / "ab"[index % 2] / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20, 16), (16 * index, 0, 0)).save(path)
+    size = "data.image_size=16"
+    out = ran("pack", "data=folder", "data.root=photos", "format=stylegan", "output=new/photos.zip", size)
+    assert "for StyleGAN: new/photos.zip" in out
+    assert "for StyleGAN: folder-16-" in ran("pack", "data=folder", "data.root=photos", "format=stylegan", size)
+    out = ran("pack", "data=folder", "data.root=new/photos.zip", size)
+    assert "16 images of 16x16, 3 channels, checksum correct" in out
+    tiny = [item for item in TINY if not item.startswith("data")]
+    archive = ["data=folder", "data.root=new/photos.zip", "data.batch_size=8", "model.num_classes=2"]
+    ran("train", *tiny, *archive, size, "trainer.max_steps=3")
+    out = ran("evaluate", "fake=new/photos.zip", "real=photos", "metrics=digits", "image_size=16")
+    assert "num_samples: 16" in out
+    assert "num_real: 16" in out
+    assert (tmp_path / "new/evaluation_photos.json").is_file()
+
+
+@pytest.mark.runs
 def test_a_folder_of_photographs_packs_and_trains(ran, tmp_path, monkeypatch):
     monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
     (tmp_path / "photos").mkdir()

@@ -12,7 +12,9 @@ from torchvision.utils import save_image
 
 from lit_gans.cli.commands import plan as planning
 from lit_gans.cli.timing import Timing, _Clock, busy_machine
+from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import as_size
+from lit_gans.data.survey import Survey
 
 
 @pytest.fixture
@@ -203,6 +205,45 @@ def test_keys_that_contradict_the_run_are_refused_before_anything_is_timed(refus
     assert "of a DCGAN, this is a SNGAN" in refused("plan", photos, "init_from=earlier", "model=sngan")
     assert "there is no checkpoint at nothing" in refused("plan", photos, "init_from=nothing")
     assert not speeds
+
+
+def chosen_on_gpu(given, seconds, timed):
+    """The sizes that are chosen on a GPU for 1,000 large pictures, and the timing."""
+    choice = planning.Choice({"data.root": "photos", **given})
+    timing = planning._choose_sizes(choice, Survey(1000, 0, 300, 300, True, 3), seconds, True, timed)
+    keys = "data.image_size", "model.generator_width", "model.discriminator_width", "data.batch_size"
+    return [choice.values[key] for key in keys], timing
+
+
+def test_a_gpu_is_measured_at_what_it_trains(photos):
+    """A GPU that launches an iteration in 10 ms, and has no memory for 64 images of 256x256 at a width of 64."""
+
+    def timed(config, images):
+        size, width, num = images.image_size, config["model"]["generator_width"], images.batch_size
+        assert (config["data"]["image_size"], config["data"]["batch_size"]) == ([size, size], num)
+        assert config["model"]["discriminator_width"] == width
+        if num * width > 64 * 32:
+            return None
+        return Timing([max(0.01, num * 1e-3 * (size / 256) ** 2 * width / 32)], num, 2**20)
+
+    assert chosen_on_gpu({}, 1000, timed)[0] == [[256, 256], 32, 32, 32], "64 would leave too few iterations"
+    sizes, timing = chosen_on_gpu({}, 10_000, timed)
+    assert sizes == [[256, 256], 64, 64, 32]
+    assert timing.images == 32
+    assert chosen_on_gpu({"data.batch_size": 8}, 10_000, timed)[0] == [[256, 256], 64, 64, 8]
+    with pytest.raises(RefusedInput, match=r"not enough free memory for data.batch_size=128 with images of 32x32"):
+        chosen_on_gpu({"data.batch_size": 128}, 10_000, timed)
+
+
+def test_a_training_without_memory_is_no_candidate(photos, monkeypatch):
+    config, noise = planning.Choice({"data.root": "photos"}).config(metrics="none"), planning.RandomImages(16, 3, 4)
+    timing, cpu = Timing([1.0], 4, 90), torch.device("cpu")
+    monkeypatch.setattr(planning, "speed", lambda *_: timing)
+    assert planning._timed(cpu, config, noise) is timing
+    monkeypatch.setattr(planning, "free_memory", lambda _: 100)
+    assert planning._timed(cpu, config, noise) is None, "the averaged generator needs memory, too"
+    monkeypatch.setattr(planning, "free_memory", lambda _: 120)
+    assert planning._timed(cpu, config, noise) is timing
 
 
 @pytest.mark.parametrize("speeds", [0.4], indirect=True)

@@ -124,15 +124,26 @@ def test_stl10(make, tmp_path, monkeypatch):
 
 
 def test_celeba_is_cropped_to_its_central_square(make, tmp_path, monkeypatch):
-    folder = tmp_path / "celeba"
+    paths = write_celeba(tmp_path, monkeypatch)
+    with Image.open(paths[1]) as read:
+        picture = np.asarray(read)
+    data = make(CelebA, image_size=178)
+    assert np.array_equal(data.packed.images[1].permute(1, 2, 0).numpy(), picture[20:198])
+    assert len(data.packed.images) == 2
+    assert make(CelebA, split="all").packed.images.shape == (4, 3, 64, 64)
+    paths[0].write_bytes(b"")
+    with pytest.raises(RefusedInput, match=f"{paths[0].name} cannot be read as an image"):
+        _ = make(CelebA, image_size=128).packed
+
+
+def write_celeba(root, patch):
+    """Writes four pictures as the files of CelebA, two of them for training; returns their paths, patches checksums."""
+    folder = root / "celeba"
     (folder / "img_align_celeba").mkdir(parents=True)
     names = [f"{number:06d}.jpg" for number in range(1, 5)]
-    pictures = []
     for name in names:
         pixels = Image.fromarray(RNG.integers(0, 256, (6, 6, 3), dtype=np.uint8)).resize((178, 218))
         pixels.save(folder / "img_align_celeba" / name)
-        with Image.open(folder / "img_align_celeba" / name) as read:
-            pictures.append(np.asarray(read))
     splits = (0, 0, 1, 2)
     texts = {
         "list_eval_partition.txt": "".join(f"{name} {part}\n" for name, part in zip(names, splits, strict=True)),
@@ -144,14 +155,8 @@ def test_celeba_is_cropped_to_its_central_square(make, tmp_path, monkeypatch):
     for file, text in texts.items():
         (folder / file).write_text(text)
     files = [("", "", "img_align_celeba.zip"), *(("", md5(folder / file), file) for file in texts)]
-    monkeypatch.setattr(datasets.CelebA, "file_list", files)
-    data = make(CelebA, image_size=178)
-    assert np.array_equal(data.packed.images[1].permute(1, 2, 0).numpy(), pictures[1][20:198])
-    assert len(data.packed.images) == 2
-    assert make(CelebA, split="all").packed.images.shape == (4, 3, 64, 64)
-    (folder / "img_align_celeba" / names[0]).write_bytes(b"")
-    with pytest.raises(RefusedInput, match=f"{names[0]} cannot be read as an image"):
-        _ = make(CelebA, image_size=128).packed
+    patch.setattr(datasets.CelebA, "file_list", files)
+    return [folder / "img_align_celeba" / name for name in names]
 
 
 def test_lsun(make, tmp_path):

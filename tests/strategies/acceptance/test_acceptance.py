@@ -22,7 +22,7 @@ from .cells import (
     trained_alone,
 )
 
-GUIDE = Path(__file__).parents[3] / "docs/guides/which_strategy.md"
+GUIDE = Path(__file__).parents[3] / "docs/guides/distributed.md"
 COLUMNS = [*STRATEGIES, HYBRID]
 FREED = "ZeRO stage 3 frees the weights of {} before the gradient penalty"
 REFUSED = {

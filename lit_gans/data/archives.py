@@ -1,0 +1,198 @@
+"""Reads files in zip and tar archives without unpacking them.
+
+A file in an archive has a path like any other file: the path of the archive, followed by the name in the archive, such
+as `data.zip/00000/img00000000.png`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import posixpath
+import re
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import NoReturn
+
+from lit_gans.common.errors import RefusedInput
+
+_ZIP = (b"PK\3\4", b"PK\5\6")  # first bytes of a zip archive, and of an empty zip archive
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)  # the last if a password is missing
+_BLOCK = 512  # size of a tar header in bytes; a block of zeros ends the archive
+_URL = re.compile(r"[a-z0-9+]{2,}:/")  # `Path` removes one of two slashes
+_AGAIN = "copy or download it again"
+
+
+class _Zip:
+    def __init__(self, path: Path) -> None:
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except zipfile.BadZipFile as error:
+            raise RefusedInput(f"{path}: the zip archive is cut off or damaged: {_AGAIN}.") from error
+        self._members = {_checked(each.filename, path): each for each in self._zip.infolist() if not each.is_dir()}
+
+    def names(self) -> Iterable[str]:
+        return self._members
+
+    def read(self, name: str) -> bytes:
+        member = self._members[name]
+        try:
+            return self._zip.read(member)
+        except _UNREADABLE as error:
+            raise OSError(f"{error}: the zip archive is damaged, encrypted or of an unknown compression") from error
+
+
+class _Tar:
+    """Index of a tar archive: the position and size of each file. Every read opens the archive anew."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._spans: dict[str, tuple[int, int]] = {}
+        self._links: dict[str, str] = {}
+        try:
+            with tarfile.open(path, "r:") as tar:
+                for member in tar:
+                    name = _checked(member.name, path)
+                    if member.isreg():
+                        self._spans[name] = member.offset_data, member.size
+                    elif member.issym() or member.islnk():
+                        folder = posixpath.dirname(name) if member.issym() else ""
+                        self._links[name] = posixpath.normpath(posixpath.join(folder, member.linkname))
+                end = tar.offset
+        except tarfile.TarError as error:
+            raise RefusedInput(f"{path}: {_reason(path)}.") from error
+        with path.open("rb") as file:
+            file.seek(end)
+            if file.read(_BLOCK) != bytes(_BLOCK):  # tarfile ends without an error if a header is missing
+                raise RefusedInput(f"{path}: the tar archive is cut off or damaged: {_AGAIN}.")
+
+    def names(self) -> Iterable[str]:
+        return {**self._spans, **self._links}
+
+    def read(self, name: str) -> bytes:
+        start, size = self._spans[self._links.get(name, name)]
+        with self.path.open("rb") as file:
+            file.seek(start)
+            return file.read(size)
+
+
+def _reason(path: Path) -> str:
+    if tarfile.is_tarfile(path) and not _is_plain_tar(path):
+        return "a compressed tar archive cannot be read at any position: decompress it, for example with gunzip"
+    return f"the tar archive is cut off or damaged: {_AGAIN}"
+
+
+def _checked(name: str, path: Path) -> str:
+    """Returns the normalized name of a file in an archive, such as `a/b.png` for `./a/b.png`.
+
+    Raises:
+        RefusedInput: the name leads out of the archive.
+    """
+    parts = PurePosixPath(name).parts
+    if ".." in parts or name.startswith("/"):
+        raise RefusedInput(f"{path} contains the name {name!r}, which leads out of the archive: pack it again.")
+    return "/".join(parts)
+
+
+def is_zip(path: Path) -> bool:
+    """Returns whether a file begins like a zip archive, which may be damaged."""
+    with path.open("rb") as file:
+        return file.read(4) in _ZIP
+
+
+def _is_plain_tar(path: Path) -> bool:
+    try:
+        tarfile.open(path, "r:").close()
+    except tarfile.TarError:
+        return False
+    return True
+
+
+def is_tar(path: Path) -> bool:
+    """Returns whether a file is a tar archive, which may be damaged or compressed."""
+    return os.path.isfile(path) and (path.suffix.lower() == ".tar" or tarfile.is_tarfile(path))
+
+
+def is_archive(path: Path) -> bool:
+    """Returns whether a file is a zip or tar archive, which may be damaged."""
+    return os.path.isfile(path) and (is_zip(path) or is_tar(path))
+
+
+def archive_of(path: Path) -> Path | None:
+    """Returns the file that a path leads into, which should be an archive, or None if all parents are folders."""
+    return next((parent for parent in path.parents if os.path.isfile(parent)), None)
+
+
+def files_in(archive: Path) -> list[Path]:
+    """Returns the paths of all files in an archive.
+
+    Raises:
+        RefusedInput: the archive is damaged, compressed as a whole, or contains a name that leads out of it.
+    """
+    return [archive / name for name in _opened(archive).names()]
+
+
+def top_of(archive: Path) -> Path:
+    """Returns the folder of an archive that contains all of its files, such as `photos.zip/photos`, or the archive."""
+    names = [PurePosixPath(name).parts for name in _opened(archive).names()]
+    tops = {parts[0] if len(parts) > 1 else "" for parts in names if parts[0] != "__MACOSX"}
+    return archive / tops.pop() if len(tops) == 1 else archive
+
+
+def open_file(path: Path) -> io.BufferedReader | io.BytesIO:
+    """Opens a file for reading, which may be in an archive.
+
+    Raises:
+        OSError: there is no such file, or it cannot be opened.
+    """
+    try:
+        return path.open("rb")
+    except (NotADirectoryError, FileNotFoundError):  # the latter on Windows
+        archive = archive_of(path)
+        if archive is None:
+            raise
+        try:
+            return io.BytesIO(_opened(archive).read(path.relative_to(archive).as_posix()))
+        except KeyError as error:
+            raise FileNotFoundError(f"{archive} contains no {path.relative_to(archive).as_posix()}") from error
+
+
+def is_file(path: Path) -> bool:
+    """Returns whether a path is a regular file, or leads into an archive."""
+    return os.path.isfile(path) or archive_of(path) is not None
+
+
+def refuse_missing(path: Path) -> NoReturn:
+    """Raises `RefusedInput` because there is neither a folder nor an archive at a path."""
+    if _URL.match(str(path)):
+        address = str(path).replace(":/", "://", 1)
+        raise RefusedInput(
+            f"{address} is a URL: folders and archives are read from this machine. Copy them here, or write a stream"
+            " with lit-gans pack stream=FOLDER, and read it with data=streaming."
+        )
+    if set("{*?") & set(path.name):
+        raise RefusedInput(f"{path}: there is no such file; several shards are given by their folder.")
+    if os.path.isfile(path):
+        raise RefusedInput(f"{path} is neither a folder nor a zip or tar archive.")
+    raise RefusedInput(f"{path}: there is no such folder; give one that contains images.")
+
+
+def _opened(path: Path) -> _Zip | _Tar:
+    status = path.stat()
+    return _opened_once(path, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns), os.getpid())
+
+
+@lru_cache(4096)
+def _opened_once(path: Path, status: tuple[int, ...], process: int) -> _Zip | _Tar:
+    """Opens an archive once per process, because forked processes must not share the position in an open file."""
+    return _Zip(path) if is_zip(path) else _indexed(path, status)
+
+
+@lru_cache(4096)
+def _indexed(path: Path, status: tuple[int, ...]) -> _Tar:
+    """Indexes a tar archive once. Forked processes inherit the index, which contains no open file."""
+    return _Tar(path)
