@@ -165,9 +165,10 @@ def _header(config: dict[str, Any], title: str, name: str, translates: bool) -> 
     task = "image-to-image" if translates else "unconditional-image-generation"
     results, metrics = [], []
     for measurement in record["measurements"]:
-        args = {"extractor": measurement["protocol"].get("extractor")}
+        extractor = measurement["protocol"].get("extractor")
         values = [
-            {"type": score, "name": key, "value": value, "args": args} for key, score, value in _values(measurement)
+            {"type": kind, "name": key, "value": value, "args": {"extractor": extractor}}
+            for key, kind, value in _values(measurement)
         ]
         metrics += [value["type"] for value in values]
         text = str(measurement["protocol"].get("data"))
