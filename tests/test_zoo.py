@@ -39,7 +39,7 @@ def test_weights_carry_the_license_of_their_data_and_their_card_is_what_export_w
     found = ModelCard.load(zoo() / name / CARD)
     assert found.data.license == license
     assert attribution in found.text
-    assert [result.metric_type for result in found.data.eval_results][0] == "fid"
+    assert found.data.eval_results[0].metric_type == "fid"
     config, tensors, _ = read_exported(zoo() / name)
     assert config[RECORD]["measurements"][0]["protocol"]["weights"] == "ema"
     networks = dict.fromkeys(key.partition(".")[0] for key in tensors)

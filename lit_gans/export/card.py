@@ -174,7 +174,7 @@ def _header(config: dict[str, Any], title: str, name: str, translates: bool) -> 
         text = str(measurement["protocol"].get("data"))
         dataset = {"type": data.get("repository") or data.get("name") or text.partition("(")[0], "name": text}
         results += [{"task": {"type": task}, "dataset": dataset, "metrics": values}] if values else []
-    header = {
+    header: dict[str, Any] = {
         "license": license_of(record) or UNKNOWN,
         "library_name": "lit-gans",
         "pipeline_tag": task,
