@@ -4,12 +4,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 
 from lit_gans import RefusedInput, load
-from lit_gans.checkpoints.exported import is_exported
+from lit_gans.checkpoints.exported import CARD, RECORD, SAMPLES, is_exported, read_exported
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint, zoo
 from lit_gans.data.images import to_uint8
+from lit_gans.data.sources.digits import MNIST_ATTRIBUTION
+from lit_gans.data.sources.emoji import ATTRIBUTION
+from lit_gans.export.card import card
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 
 PAGE = Path(__file__).parents[1] / "docs/guides/zoo.md"
@@ -25,6 +29,22 @@ def test_it_is_small_and_has_all_networks():
         assert networks == set(load(f"zoo/{name}").network_names)
         assert len(checkpoint["generator_ema"]["state_dict"]) > 0
         assert f"zoo/{name}" in PAGE.read_text(), "the page lists it"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_carry_the_license_of_their_data_and_their_card_is_what_export_writes(name):
+    license, attribution = ("cc-by-sa-3.0", MNIST_ATTRIBUTION)
+    if "emoji" in name:
+        license, attribution = ("cc-by-sa-4.0", ATTRIBUTION)
+    found = ModelCard.load(zoo() / name / CARD)
+    assert found.data.license == license
+    assert attribution in found.text
+    assert found.data.eval_results[0].metric_type == "fid"
+    config, tensors, _ = read_exported(zoo() / name)
+    assert config[RECORD]["measurements"][0]["protocol"]["weights"] == "ema"
+    networks = dict.fromkeys(key.partition(".")[0] for key in tensors)
+    has_samples = (zoo() / name / SAMPLES).is_file()
+    assert card(config, networks, "float16", False, has_samples) == (zoo() / name / CARD).read_text()
 
 
 @pytest.mark.parametrize("name", DIGITS)

@@ -406,7 +406,8 @@ class Recorder:
             if module is None:
                 continue
             network = unwrapped(module)
-            if any(isinstance(layer, _DROPOUTS) and layer.p for layer in network.modules()):
+            # a frozen network in evaluation mode, such as LPIPS, has dropout layers that draw nothing
+            if any(isinstance(layer, _DROPOUTS) and layer.p and layer.training for layer in network.modules()):
                 state.draws.append(name)
             for path, layer in network.named_modules():
                 for short, buffer in layer.named_buffers(recurse=False):

@@ -1,8 +1,9 @@
 """Exported networks: a folder with safetensors and JSON files, in the layout of the Hugging Face Hub.
 
 `model.safetensors` contains the tensors of `state_dict`, and the tensors of the EMA generator with the prefix
-`generator_ema.`. `config.json` contains the class of the model and its arguments. `README.md` is a model card. The
-optional file `training.pt` contains the optimizer states and the remaining contents of the checkpoint.
+`generator_ema.`. `config.json` contains the class of the model and its arguments. `README.md` is a model card, which
+shows the images of `samples.png`. The optional file `training.pt` contains the optimizer states and the remaining
+contents of the checkpoint.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from lit_gans.common.errors import RefusedInput, import_extra, refusing
 from lit_gans.common.identity import digest_of
 
 WEIGHTS, CONFIG, CARD, TRAINING = "model.safetensors", "config.json", "README.md", "training.pt"
+SAMPLES = "samples.png"
+RECORD = "record"  # key in `config.json` of the data, scores and license that the model card lists; optional
 NETWORKS = "networks_sha256"  # key of the networks' digest in `training.pt`
 HUB = "hf://"  # prefix of the name of a Hub repository
 # types of the required entries in `config.json`

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lit_gans.checkpoints.diffusers import is_published
-from lit_gans.checkpoints.exported import is_exported, read_exported
+from lit_gans.checkpoints.exported import RECORD, is_exported, read_exported
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.checkpoints.remote import Remote, is_address
 from lit_gans.checkpoints.sharded import read_sharded
@@ -129,7 +129,7 @@ def split(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]
 
 def _joined(config: dict[str, Any], tensors: dict[str, Tensor], rest: dict[str, Any]) -> dict[str, Any]:
     """Merges the parts of an exported checkpoint. `rest` can be empty. This is the inverse of `split`."""
-    mark = {name: config[name] for name in ("format_version", "class_path")}
+    mark = {name: config[name] for name in ("format_version", "class_path", RECORD) if name in config}
     average = {name.partition(".")[2]: tensors[name] for name in tensors if name.startswith(f"{EMA_KEY}.")}
     entries = rest.get(FORMAT_KEY)
     checkpoint = {

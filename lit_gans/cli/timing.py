@@ -116,7 +116,7 @@ def timed(
     host = HostTime(CUDAQueue())
     gpu = DeviceTime(host)
     counter = _Counter()
-    probes: list[Probe] = [host, gpu] * _PROBES if splits and device == "cuda" else []
+    probes: list[IterationProbe] = [host, gpu] * _PROBES if splits and device == "cuda" else []
     clock = _Clock(seconds, probes=[*probes, counter] if counts else probes)
     trainer.callbacks.append(clock)  # type: ignore[attr-defined]
     if device == "cuda":
@@ -186,7 +186,7 @@ class CUDAQueue:
 
 
 @runtime_checkable
-class Probe(Protocol):
+class IterationProbe(Protocol):
     """Measures one iteration, between two calls."""
 
     def start(self) -> None:
@@ -252,7 +252,7 @@ class DeviceTime:
 
 
 class _Counter(OperationCounter):
-    """Probe that counts the operations of an iteration, including the callbacks."""
+    """IterationProbe that counts the operations of an iteration, including the callbacks."""
 
     def start(self) -> None:
         self.__enter__()
@@ -284,7 +284,7 @@ class _Clock(GenerativeCallback):
         seconds: float,
         wall: Callable[[], float] = time.perf_counter,
         cpu: Callable[[], float] = time.thread_time,
-        probes: Sequence[Probe] = (),
+        probes: Sequence[IterationProbe] = (),
     ) -> None:
         self.seconds = seconds
         self.times: list[float] = []
@@ -293,7 +293,7 @@ class _Clock(GenerativeCallback):
         self._iterations = -_WARMUP  # number of timed iterations; negative during the warm-up
         self._block_start = 0.0, 0.0  # wall-clock time and CPU time at the start of the current block
         self._wall_time = self._cpu_time = 0.0  # sums over all timed blocks
-        self._probes, self._probe = list(probes), None  # type: list[Probe], Probe | None
+        self._probes, self._probe = list(probes), None  # type: list[IterationProbe], IterationProbe | None
         self._is_timed = False  # whether all blocks have been timed
 
     @property

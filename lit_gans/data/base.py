@@ -118,6 +118,8 @@ class ImageData(LightningDataModule):
     """
 
     metrics: ClassVar[str] = "efficientnet_lite0"  # default of the option `metrics` for this source
+    license: ClassVar[str | None] = None  # license of the images as the Hugging Face Hub names it; None if unknown
+    attribution: ClassVar[str | None] = None  # origin and terms of the images, for model cards
     num_classes: int = 0
     flip: bool = False  # whether the sampler also draws mirror images
     possible_channels: tuple[int, ...] | None = (1, 3)  # None allows any number of channels

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from safetensors.torch import save_file
 
-from lit_gans.checkpoints.exported import CARD, CONFIG, NETWORKS, TRAINING, WEIGHTS, networks_digest
-from lit_gans.checkpoints.format import EMA_KEY, split
+from lit_gans.checkpoints.exported import CARD, CONFIG, NETWORKS, RECORD, SAMPLES, TRAINING, WEIGHTS, networks_digest
+from lit_gans.checkpoints.format import EMA_KEY, FORMAT_KEY, read_checkpoint, split
 from lit_gans.common.atomic import replacing
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import class_of
-from lit_gans.config.registry import gans
-from lit_gans.config.signatures import schema
-from lit_gans.models.cyclegan import CycleGAN
-from lit_gans.models.pix2pix import Pix2Pix
+from lit_gans.data.images import write_grid
+from lit_gans.export.card import card, record_of, refuse_license
+from lit_gans.training.module import AdversarialModule
 from lit_gans.training.sampling import Weights
-from lit_gans.training.translator import Translator
 
 Dtype = Literal["float32", "float16"]
+_NUM_SAMPLES = 16  # number of images in the model card
 
 
 def save_networks(
@@ -31,11 +29,13 @@ def save_networks(
     weights: Weights | None = None,
     dtype: Dtype = "float32",
     optimizers: bool = False,
+    license: str | None = None,
 ) -> Path:
     """Writes the networks of a checkpoint to a folder that can be uploaded to the Hugging Face Hub without changes.
 
-    `model.safetensors` contains the weights, `config.json` contains the class and its arguments, and `README.md` is a
-    model card. `lit_gans.load`, all commands and `init_from` accept the folder as a checkpoint.
+    `model.safetensors` contains the weights, and `config.json` contains the class and its arguments. `README.md` is a
+    model card with scores, protocols and licenses. It shows `samples.png`, except for models that translate images.
+    `lit_gans.load`, all commands and `init_from` accept the folder as a checkpoint.
 
     Args:
         checkpoint: checkpoint that `read_checkpoint` has returned.
@@ -45,17 +45,20 @@ def save_networks(
         dtype: data type of the weights. `float16` halves the file size, and weights are converted to float32 when they
             are loaded.
         optimizers: whether to also write `training.pt`, so that `resume` continues as if the run had not ended.
+        license: license of the weights, as an identifier of the Hub; null uses the license of the training data.
 
     Returns:
         The folder.
 
     Raises:
-        RefusedInput: averaged weights are requested but do not exist; a weight is too large for float16; or
-            `optimizers` is set together with `weights` or with a `dtype` other than float32.
+        RefusedInput: averaged weights are requested but do not exist; a weight is too large for float16; `license` is
+            not an identifier; or `optimizers` is set together with `weights` or with a `dtype` other than float32.
     """
+    refuse_license(license)
     if optimizers and (weights is not None or dtype != "float32"):
         raise RefusedInput("optimizers=true requires all networks in float32: leave out weights= and dtype=.")
     config, tensors, rest = split(_with_selected_weights(checkpoint, weights))
+    config[RECORD] = record_of(checkpoint, weights, license)
     if dtype == "float16":
         tensors = {name: to_float16(name, value) for name, value in tensors.items()}
     # copies, because safetensors does not support tensors that share memory
@@ -65,14 +68,38 @@ def save_networks(
     (folder / TRAINING).unlink(missing_ok=True)  # an existing file would belong to different networks
     with replacing(folder / WEIGHTS) as part:
         save_file(copies, part, metadata={"format": "pt"})
-    card = _card(config, dict.fromkeys(name.partition(".")[0] for name in tensors), optimizers)
-    for name, text in {CONFIG: json.dumps(config, indent=2) + "\n", CARD: card}.items():
-        with replacing(folder / name) as part:
-            part.write_text(text, encoding="utf-8", errors="backslashreplace")
+    for name in (CARD, SAMPLES):  # existing files would describe different networks
+        (folder / name).unlink(missing_ok=True)
+    _write_text(folder / CONFIG, json.dumps(config, indent=2) + "\n")
+    has_samples = _write_samples(folder)
+    networks = dict.fromkeys(name.partition(".")[0] for name in tensors)
+    _write_text(folder / CARD, card(config, networks, dtype, optimizers, has_samples))
     if optimizers:
         with replacing(folder / TRAINING) as part:
             torch.save(rest | {NETWORKS: networks_digest(tensors)}, part)
     return folder
+
+
+def _write_text(path: Path, text: str) -> None:
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def _write_samples(folder: Path) -> bool:
+    """Writes a grid of samples of the exported weights, and returns whether the grid exists.
+
+    A model that translates images has no grid, because the grid would contain images of the training data. A model of
+    points has no grid either.
+    """
+    checkpoint = read_checkpoint(folder)
+    module = class_of(checkpoint[FORMAT_KEY]["class_path"], folder).from_checkpoint(checkpoint)
+    from_latents = type(module).sampling_inputs is AdversarialModule.sampling_inputs
+    if not from_latents or module.image_size == 1:
+        return False
+    images, columns = module.sample_grid(_NUM_SAMPLES, seed=0)
+    with replacing(folder / SAMPLES, folder / f"unfinished{Path(SAMPLES).suffix}") as part:
+        write_grid(images, part, columns)
+    return True
 
 
 def _with_selected_weights(checkpoint: dict[str, Any], weights: Weights | None) -> dict[str, Any]:
@@ -98,54 +125,3 @@ def to_float16(name: str, value: torch.Tensor) -> torch.Tensor:
             f"dtype=float16: {name} has values beyond 65504, the largest value of float16; use dtype=float32."
         )
     return half
-
-
-def _card(config: dict[str, Any], networks: Iterable[str], optimizers: bool) -> str:
-    """Returns the model card, which describes the folder's contents and their use. The Hub reads the card's header."""
-    gan_class = class_of(config["class_path"], CONFIG)
-    name = next((name for name, known in gans().items() if known is gan_class), gan_class.__name__.lower())
-    translates = issubclass(gan_class, Translator)
-    folders = {CycleGAN: "unpaired", Pix2Pix: "paired_folder"}
-    data = next((data for model, data in folders.items() if issubclass(gan_class, model)), "folder")
-    settings = " ".join([f"model={name}", *_settings(config, gan_class)])
-    call = "translate(images)" if translates else "sample(16, seed=0)"
-    text = f"""---
-library_name: lit-gans
-pipeline_tag: {"image-to-image" if translates else "unconditional-image-generation"}
-tags: [gan, {name}]
----
-
-# {gan_class.__name__}
-
-Trained with lit_gans for {config["iteration"]:,} iterations. `{WEIGHTS}` contains the networks
-{", ".join(f"`{network}`" for network in networks)}. `{CONFIG}` contains the class and its arguments.
-
-```python
-from lit_gans import load
-
-images = load("FOLDER or hf://owner/name").{call}  # (n, channels, height, width) in [0, 1]
-```
-
-To start a training run on other images with these networks:
-
-```bash
-lit-gans train {settings} data={data} data.root=IMAGES init_from="FOLDER or hf://owner/name"
-```
-"""
-    if optimizers:
-        text += f"""
-`{TRAINING}` contains the optimizer states and the settings of the run, including its paths. With the same settings and
-data, `lit-gans train ... resume=FOLDER` continues as if the run had not ended.
-"""
-    return text
-
-
-def _settings(config: dict[str, Any], gan_class: type) -> Iterator[str]:
-    """Yields the command line arguments that create networks of the same sizes."""
-    defaults = schema(gan_class)
-    for name, value in config["hyper_parameters"].items():
-        text = str(value).lower().replace(" ", "")
-        if name in ("image_size", "channels"):
-            yield f"data.{name}={text}"
-        elif name != "seed" and isinstance(value, int | float | str | list) and value != defaults.get(name):
-            yield f"model.{name}={text}"

@@ -118,7 +118,7 @@ class Evaluator:
         """
         choose_together([self], real, labels)
 
-    def _choose(self, real: Fingerprint, labels: Tensor | None) -> None:
+    def take_fingerprint(self, real: Fingerprint, labels: Tensor | None) -> None:
         """See `choose`.
 
         Args:
@@ -188,7 +188,7 @@ class Evaluator:
         """
         extract_together([self], real, store, follow)
 
-    def _load(self, store: bool) -> bool:
+    def load_stored(self, store: bool) -> bool:
         """Loads stored statistics of the real images, and returns whether there are any."""
         stateful, path = self._stored(store)
         cached = None if path is None else cache.load(path, stateful)
@@ -200,12 +200,12 @@ class Evaluator:
         stateful = {key: score for key, score in self._owners.items() if score.real_states()}
         return stateful, self._path(sorted(stateful)) if store else None
 
-    def _batches(self, images: Tensor | RealImages | Iterable[Tensor]) -> Iterable[Tensor]:
+    def batches(self, images: Tensor | RealImages | Iterable[Tensor]) -> Iterable[Tensor]:
         if isinstance(images, RealImages):
             return images.real_batches(self.batch_size)
         return images.split(self.batch_size) if isinstance(images, Tensor) else images
 
-    def _share(self) -> tuple[int, int]:
+    def share_of_rank(self) -> tuple[int, int]:
         """Returns the position of the first real image of this rank, and the position after its last image.
 
         Shares consist of full batches, so that values do not depend on the world size. The shares of the last ranks can
@@ -218,7 +218,7 @@ class Evaluator:
         )
         return start, stop
 
-    def _begin_real(self) -> FrechetInceptionDistance:
+    def begin_real(self) -> FrechetInceptionDistance:
         """Returns the score for the two halves of the real images."""
         halves = FrechetInceptionDistance()
         halves.attach(self._network, self._widths)
@@ -227,7 +227,7 @@ class Evaluator:
         self._collection.update(Features.of_nothing(self._widths, self.device), real=True)
         return halves
 
-    def _add_real(self, images: Tensor, position: int, halves: FrechetInceptionDistance) -> None:
+    def add_real_batch(self, images: Tensor, position: int, halves: FrechetInceptionDistance) -> None:
         """Adds real images, the first of which has the index `position`, to the scores and to the halves."""
         features, logits = self._network(images.to(self.device))
         labels = None if self._labels is None else self._labels[position : position + len(images)]
@@ -236,7 +236,7 @@ class Evaluator:
             rows = slice((position + half) % 2, None, 2)
             halves.update(Features(features[rows], logits[rows]), real=half == 0)
 
-    def _end_real(self, halves: FrechetInceptionDistance, store: bool) -> None:
+    def end_real(self, halves: FrechetInceptionDistance, store: bool) -> None:
         """Computes the FID between the halves, and stores the statistics with `store`.
 
         The FID is NaN if no score fits Gaussians, or if a half has fewer than two images and therefore no covariance.
@@ -248,11 +248,11 @@ class Evaluator:
         if path is not None:
             cache.save(path, stateful, self.real_halves)
 
-    def _between(self, real: Tensor | RealImages | Iterator[Tensor], start: int, stop: int) -> Iterator[Tensor]:
+    def between(self, real: Tensor | RealImages | Iterator[Tensor], start: int, stop: int) -> Iterator[Tensor]:
         """Yields batches of the images at positions `start` to `stop - 1`."""
         if isinstance(real, RealImages):
             return images_between(real, start, stop, self.batch_size)
-        return cut(iter(self._batches(real)), start, stop)
+        return cut(iter(self.batches(real)), start, stop)
 
     def _path(self, states: list[str]) -> Path | None:
         """Returns the path of the cached statistics, or None if a state is defined by a class outside of this package.
@@ -286,7 +286,7 @@ class Evaluator:
         """
         return measure_together([self], fake, labels)[0]
 
-    def _begin_fake(self) -> None:
+    def begin_fake(self) -> None:
         if not self.data_sha256:
             raise RuntimeError("Call Evaluator.add_real() first: there are no real images to compare with.")
         self._collection.reset()
@@ -295,11 +295,11 @@ class Evaluator:
         self._collection.update(Features.of_nothing(self._widths, self.device), real=False)
         self._num_fake.update(0)
 
-    def _add_fake(self, images: Tensor, labels: Tensor | None) -> None:
+    def add_fake_batch(self, images: Tensor, labels: Tensor | None) -> None:
         self._collection.update(self._network(images.to(self.device)), real=False, labels=labels)
         self._num_fake.update(len(images))
 
-    def _values(self) -> dict[str, float]:
+    def values(self) -> dict[str, float]:
         num = int(self._num_fake.compute())
         if num != self.num_samples:
             raise RefusedInput(f"Expected {self.num_samples} generated images, received {num}.")
@@ -331,13 +331,13 @@ def choose_together(
         evaluators: evaluators of the same images, with the same batch size.
         real, labels: see `Evaluator.choose`.
     """
-    batches = evaluators[0]._batches
+    batches = evaluators[0].batches
     read = real.real_fingerprint if isinstance(real, Fingerprinted) else lambda: fingerprint(batches(real))
     found = computed_once(read)
     if labels is None and isinstance(real, Labeled) and real.num_classes:
         labels = real.real_labels()
     for evaluator in evaluators:
-        evaluator._choose(found, labels)
+        evaluator.take_fingerprint(found, labels)
 
 
 def extract_together(
@@ -352,17 +352,17 @@ def extract_together(
         evaluators: evaluators of the same images, with the same batch size.
         real, store, follow: see `Evaluator.extract`.
     """
-    left = [evaluator for evaluator in evaluators if not evaluator._load(store)]
+    left = [evaluator for evaluator in evaluators if not evaluator.load_stored(store)]
     if not left:
         return
-    position, stop = left[0]._share()
-    halves = [evaluator._begin_real() for evaluator in left]
-    for images in follow(left[0]._between(real, position, stop)):
+    position, stop = left[0].share_of_rank()
+    halves = [evaluator.begin_real() for evaluator in left]
+    for images in follow(left[0].between(real, position, stop)):
         for evaluator, of_evaluator in zip(left, halves, strict=True):
-            evaluator._add_real(images, position, of_evaluator)
+            evaluator.add_real_batch(images, position, of_evaluator)
         position += len(images)
     for evaluator, of_evaluator in zip(left, halves, strict=True):
-        evaluator._end_real(of_evaluator, store)
+        evaluator.end_real(of_evaluator, store)
 
 
 def measure_together(
@@ -375,11 +375,11 @@ def measure_together(
         fake, labels: see `Evaluator.measure`.
     """
     for evaluator in evaluators:
-        evaluator._begin_fake()
-    for images, classes in with_labels(evaluators[0]._batches(fake), labels):
+        evaluator.begin_fake()
+    for images, classes in with_labels(evaluators[0].batches(fake), labels):
         for evaluator in evaluators:
-            evaluator._add_fake(images, classes)
-    return [evaluator._values() for evaluator in evaluators]
+            evaluator.add_fake_batch(images, classes)
+    return [evaluator.values() for evaluator in evaluators]
 
 
 def _requested(extractor: Extractor, scores: Mapping[str, FeatureScore | None] | None) -> dict[str, FeatureScore]:

@@ -342,6 +342,18 @@ def test_a_copy_is_known_before_the_first_step():
     assert state.copies == ["right (Autoencoder)"]
 
 
+@pytest.mark.parametrize(("training", "expected"), [(True, ["network (Sequential)"]), (False, [])])
+def test_a_network_with_dropout_draws_random_numbers_in_training_mode(training, expected):
+    def train():
+        network, head = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)).train(training), nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+        for _ in range(2):
+            head(network(torch.randn(4, 4))).mean().backward()
+            optimizer.step()
+
+    assert recorded(train, 2)["state/1"].draws == expected
+
+
 def test_options_and_weights_that_no_optimizer_steps_are_recorded():
     class Encoder(nn.Sequential):
         pass

@@ -13,7 +13,8 @@ def test_the_nearest_name_else_all_of_them_in_order_and_once():
 def test_a_missing_package_is_refused_with_the_command_that_installs_it():
     assert import_extra("json", "wandb").dumps(3) == "3"
     with pytest.raises(
-        RefusedInput, match=r'package nothing is missing: .* python -m pip install "lit-gans\[wandb\]"$'
+        RefusedInput,
+        match=r'package nothing is missing: .* python -m pip install "lit-gans\[wandb\] @ git\+https://github.com/lit-gans/lit_gans"$',
     ):
         import_extra("nothing.inside", "wandb")
 

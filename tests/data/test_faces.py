@@ -147,7 +147,7 @@ assert random.random() == expected
 def test_without_the_package_the_extra_is_named(monkeypatch):
     faces._avatars.cache_clear()
     monkeypatch.setitem(sys.modules, "python_avatars", None)
-    with pytest.raises(RefusedInput, match=r'pip install "lit-gans\[avatars\]"'):
+    with pytest.raises(RefusedInput, match=r'pip install "lit-gans\[avatars\] @ git'):
         faces.identity_of_faces()
     faces._avatars.cache_clear()
 

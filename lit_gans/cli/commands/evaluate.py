@@ -1,7 +1,6 @@
 """`lit-gans evaluate checkpoint=PATH | fake=DIR real=DIR`: measures FID, Inception Score, KID and other scores.
 
 Examples:
-    lit-gans evaluate checkpoint=outputs/dcgan_digits/version_0/checkpoints/last.ckpt
     lit-gans evaluate checkpoint=outputs/dcgan_digits/version_0 metrics=digits metrics.num_samples=1000
     lit-gans evaluate fake=FOLDER real=FOLDER metrics=inception image_size=64
     lit-gans evaluate checkpoint=RUN metrics=dinov2 +metrics@more_metrics.clip=clip

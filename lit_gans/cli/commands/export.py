@@ -34,6 +34,7 @@ def export(
     direction: Direction = "a_to_b",
     dtype: Dtype = "float32",
     optimizers: bool = False,
+    license: str | None = None,
     scaling_factor: float | None = None,
     shift_factor: float | None = None,
 ) -> Path:
@@ -56,6 +57,8 @@ def export(
             second domain.
         dtype: `float32`, or `float16` for files of half the size.
         optimizers: whether to also write the state that `resume` needs, so that other users can continue the run.
+        license: license of the weights in the model card, as an identifier of the Hugging Face Hub such as
+            `cc-by-sa-4.0`; null uses the license of the training data, if known, and `other` otherwise.
         scaling_factor: factor that `diffusers` stores for diffusion models, see `lit-gans scale`; null uses the factor
             of the model.
         shift_factor: shift that `diffusers` stores for diffusion models; null uses the shift of the model.
@@ -76,6 +79,8 @@ def export(
     factors = {name: value for name, value in factors.items() if value is not None}
     if factors and format != "diffusers":
         raise RefusedInput(f"{'= and '.join(factors)}= applies to format=diffusers only: leave it out.")
+    if license is not None and format != "safetensors":
+        raise RefusedInput(f"format={format} writes no model card: leave out license=.")
     path = find_checkpoint(checkpoint)
     name = {"safetensors": "networks", "onnx": "generator.onnx", "diffusers": "diffusers"}[format]
     target = Path(output) if output else results_folder(checkpoint, path) / name
@@ -84,7 +89,7 @@ def export(
     module = module_from(content, path)
     turn(module, direction)
     if format == "safetensors":
-        written = save_networks(content, target, weights, dtype, optimizers)
+        written = save_networks(content, target, weights, dtype, optimizers, license)
         print(f"networks of {type(module).__name__}: {written}")
         return written
     if format == "diffusers":

@@ -136,6 +136,7 @@ class _FaceData(PackedData):
     """
 
     metrics = "avatars"
+    license, attribution = "other", f"{faces.ATTRIBUTION}. Free for personal and commercial use"
     rule: Rule | None = None  # faces that match the rule are not sampled
     fewest: ClassVar[int] = 1  # minimum number of faces
 

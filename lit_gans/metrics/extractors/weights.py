@@ -65,7 +65,8 @@ def read_weights(
             f"{path} has the sha256 {actual}, expected {sha256}: download it again; for your own weights, set"
             " metrics.extractor.sha256=null."
         )
-    is_script = zipfile.is_zipfile(path) and _is_script(path)
+    with refusing(f"{path} cannot be read as weights"):
+        is_script = zipfile.is_zipfile(path) and _is_script(path)
     if is_script and sha256 is None:
         raise RefusedInput(
             f"{path} is a TorchScript archive, which can execute code, and is read only if its sha256 is known: set"

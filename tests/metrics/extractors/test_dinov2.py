@@ -161,7 +161,7 @@ def test_a_missing_file_says_what_to_fetch_and_where_to_put_it(monkeypatch, tmp_
 
 def test_without_timm_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(RefusedInput, match=r'the package timm is missing: .*"lit-gans\[dinov2\]"'):
+    with pytest.raises(RefusedInput, match=r'the package timm is missing: .*"lit-gans\[dinov2\] @ git'):
         DINOv2Extractor()
 
 
