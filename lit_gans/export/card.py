@@ -135,7 +135,7 @@ def card(config: dict[str, Any], networks: Iterable[str], dtype: str, optimizers
 # {gan_class.__name__}
 
 Trained with lit_gans for {config["iteration"]:,} iterations. `{WEIGHTS}` contains the networks
-{", ".join(f"`{network}`" for network in networks)}. `{CONFIG}` contains the class and its arguments.
+{", ".join(f"`{network}`" for network in sorted(networks))}. `{CONFIG}` contains the class and its arguments.
 """
     if has_samples:
         text += f"\n![Samples of seed 0, not selected]({SAMPLES})\n"
