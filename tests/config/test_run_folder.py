@@ -47,7 +47,7 @@ def trained(version, name=LAST):
     """Leaves a checkpoint in a version's folder."""
     path = PARENT / version / name
     path.parent.mkdir(parents=True)
-    torch.save({"state_dict": {}, "global_step": 3}, path)
+    torch.save({"state_dict": {}, "global_step": 3, "optimizer_states": []}, path)
     return path
 
 
