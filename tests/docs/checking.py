@@ -78,7 +78,7 @@ def composed(overrides, modules):
 def check_python(words):
     assert words[0] == "-m" or (ROOT / words[0]).is_file()
     if words[:3] == ["-m", "pip", "install"]:
-        extras = words[-1].partition("[")[2].rstrip("]")
+        extras = words[-1].partition("[")[2].partition("]")[0]
         assert set(filter(None, extras.split(","))) <= set(PYPROJECT["project"]["optional-dependencies"])
     elif words[:2] == ["-m", "benchmarks"]:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
