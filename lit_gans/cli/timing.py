@@ -252,7 +252,7 @@ class DeviceTime:
 
 
 class _Counter(OperationCounter):
-    """IterationProbe that counts the operations of an iteration, including the callbacks."""
+    """Counts the operations of an iteration, including the callbacks."""
 
     def start(self) -> None:
         self.__enter__()

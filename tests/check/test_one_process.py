@@ -16,6 +16,7 @@ from lit_gans.check.one_process import (
     RunRecord,
     differences,
     make_private,
+    relative_differences,
 )
 from lit_gans.check.recorder import Recorder
 from lit_gans.common.errors import RefusedInput
@@ -174,3 +175,11 @@ def test_records_are_never_read_from_a_folder_that_others_can_write_to(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "new")
     with pytest.raises(RefusedInput, match="other users"):
         make_private(tmp_path / "link")
+
+
+def test_a_parameter_that_hardly_moved_is_compared_with_a_thousandth_of_the_largest_change():
+    weights = {"moves": torch.tensor([2.0]), "rests": torch.tensor([1.0])}
+    others = {"moves": torch.tensor([2.5]), "rests": torch.tensor([1 + 2**-10])}
+    off = relative_differences(weights, others, {"moves": 1.0, "rests": 0.0})
+    assert off == {"moves": 0.5, "rests": pytest.approx(1000 * 2**-10)}
+    assert relative_differences(weights, others, {"moves": 1.0, "rests": 0.5})["rests"] == 2**-9

@@ -10,19 +10,11 @@ from lit_gans.metrics.extractors.base import Features
 from lit_gans.metrics.scores.fid import Gaussian, frechet_distance
 from tests.metrics.extractors import test_clip as clip
 from tests.metrics.extractors import test_dinov2 as dinov2
-from tests.metrics.extractors.transformer import drawn
+from tests.metrics.extractors.transformer import drawn, images, inputs
 from tests.references.conftest import checkout
 
 DINOV2, DGM_EVAL, CMMD_PYTORCH = "facebookresearch+dinov2", "layer6ai-labs+dgm-eval", "sayakpaul+cmmd-pytorch"
 SIZES = ((32, 32), (300, 260), (100, 500))
-
-
-def inputs(extractor, pixels):
-    """Returns what the network of an extractor receives."""
-    seen = []
-    with extractor.network.register_forward_pre_hook(lambda _, given: seen.append(given[0])):
-        extractor(pixels)
-    return seen[0]
 
 
 def pictures(pixels):
@@ -39,7 +31,7 @@ def small_dinov2(tmp_path):
 @pytest.mark.filterwarnings("ignore:xFormers is not available")
 def test_dinov2(same, monkeypatch, small_dinov2):
     state, extractor = small_dinov2
-    pixels = dinov2.images(3, 40, 60)
+    pixels = images(3, 40, 60)
     sizes = {"embed_dim": dinov2.WIDTH, "depth": dinov2.DEPTH, "num_heads": dinov2.HEADS}
     with checkout(DINOV2) as load, torch.no_grad():
         vits = load("dinov2.models.vision_transformer")
@@ -56,7 +48,7 @@ def test_the_input_of_fd_dinov2(monkeypatch, small_dinov2):
     with checkout(DGM_EVAL, **packages) as load:
         encoder = load("dgm_eval.models.dinov2").DINOv2Encoder()
         for size in SIZES:
-            pixels = dinov2.images(2, *size)
+            pixels = images(2, *size)
             expected = torch.stack([*map(encoder.transform, pictures(pixels))])
             assert torch.equal(inputs(small_dinov2[1], pixels), expected), "to the bit"
 
@@ -79,7 +71,7 @@ def test_the_input_of_cmmd(tmp_path):
     with checkout(CMMD_PYTORCH) as load:
         reader = load("io_util").CMMDDataset(str(tmp_path), clip.SIZE)
         for size in SIZES:
-            pixels = clip.images(2, *size)
+            pixels = images(2, *size)
             squares = [reader._center_crop_and_resize(picture, clip.SIZE) for picture in pictures(pixels)]
             expected = (np.stack(squares) / 255 - np.array(mean)) / np.array(std)
             assert torch.equal(inputs(extractor, pixels), torch.from_numpy(expected).permute(0, 3, 1, 2)), "to the bit"

@@ -141,8 +141,10 @@ class Folder(PackedData):
 def _table_in(images: Found) -> Path | None:
     """Returns the path of the `dataset.json` of StyleGAN in a folder or archive, or None if there is none."""
     table = images.folder / STYLEGAN_TABLE
-    if table not in images.tables or is_stylegan_table(table):
-        return table if table in images.tables else None
+    if table not in images.tables:
+        return None
+    if is_stylegan_table(table):
+        return table
     logger.warning("%s has no labels in StyleGAN's format, and is not used", table)
     return None
 

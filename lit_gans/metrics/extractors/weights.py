@@ -74,9 +74,8 @@ def read_weights(
         )
     with refusing(f"{path} cannot be read as weights"):
         if is_script:
-            with warnings.catch_warnings(
-                action="ignore"
-            ):  # torch deprecates the format, but such weights are published
+            # torch deprecates the format, but such weights are published
+            with warnings.catch_warnings(action="ignore"):
                 return torch.jit.load(path, "cpu").state_dict(), actual
         # The file format of older versions of torch has no checksums, and a file can declare arbitrary tensor sizes.
         # Such a file is therefore read only if its sha256 is known.

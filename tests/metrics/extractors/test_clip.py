@@ -13,8 +13,7 @@ from torch_fidelity.feature_extractor_clip import MODEL_METADATA, FeatureExtract
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors import weights as reading
 from lit_gans.metrics.extractors.clip import SHA256, CLIPExtractor
-from tests.metrics.extractors.test_dinov2 import images
-from tests.metrics.extractors.transformer import drawn, norm, patches_of, quick_gelu, transformed
+from tests.metrics.extractors.transformer import drawn, images, inputs, norm, patches_of, quick_gelu, transformed
 
 WIDTH, DEPTH, SIZE, FEATURES = 64, 2, 28, 8  # with a width of 64, CLIP has one attention head
 
@@ -92,11 +91,8 @@ def by_cmmd(image):
 
 @pytest.mark.parametrize("size", [(8, 8), (SIZE, SIZE), (64, 64), (65, 40), (33, 100)])
 def test_the_network_s_input_is_that_of_cmmd_s_code_to_the_bit(extractor, size):
-    pixels, seen = images(3, *size), []
-    hook = extractor.network.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    extractor(pixels)
-    hook.remove()
-    assert torch.equal(seen[0], torch.stack([*map(by_cmmd, pixels)]))
+    pixels = images(3, *size)
+    assert torch.equal(inputs(extractor, pixels), torch.stack([*map(by_cmmd, pixels)]))
 
 
 def plain_features(state, pixels):

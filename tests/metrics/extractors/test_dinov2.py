@@ -12,7 +12,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics import FrechetInceptionDistance
 from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.dinov2 import SHA256, DINOv2Extractor
-from tests.metrics.extractors.transformer import drawn, gelu, norm, patches_of, transformed
+from tests.metrics.extractors.transformer import drawn, gelu, images, inputs, norm, patches_of, transformed
 
 WIDTH, DEPTH, HEADS = 16, 2, 2
 
@@ -48,13 +48,6 @@ def extractor(weights):
     return Small(str(weights), sha256=None)
 
 
-def images(num, height, width, channels=3, seed=0):
-    small = torch.rand(num, channels, 5, 5, generator=torch.Generator().manual_seed(seed))
-    noise = torch.rand(num, channels, height, width, generator=torch.Generator().manual_seed(seed + 1)) * 0.3
-    blocks = torch.nn.functional.interpolate(small, (height, width)) * 0.7
-    return ((blocks + noise) * 255).to(torch.uint8)
-
-
 def by_torchvision(image):
     """As in dgm_eval/models/dinov2.py."""
     steps = [Resize((224, 224), InterpolationMode.BICUBIC), ToTensor()]
@@ -63,11 +56,8 @@ def by_torchvision(image):
 
 @pytest.mark.parametrize("size", [(32, 32), (224, 224), (300, 260), (100, 500)])
 def test_the_network_s_input_is_torchvision_s_to_the_bit(extractor, size):
-    pixels, seen = images(3, *size), []
-    hook = extractor.network.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    extractor(pixels)
-    hook.remove()
-    assert torch.equal(seen[0], torch.stack([*map(by_torchvision, pixels)]))
+    pixels = images(3, *size)
+    assert torch.equal(inputs(extractor, pixels), torch.stack([*map(by_torchvision, pixels)]))
 
 
 def cubic(x):

@@ -1,4 +1,4 @@
-"""A vision transformer in plain float64 (Dosovitskiy et al. 2021), for the features of DINOv2 and CLIP."""
+"""A vision transformer in plain float64 (Dosovitskiy et al. 2021) and images, for the features of DINOv2 and CLIP."""
 
 import math
 
@@ -51,3 +51,18 @@ def drawn(shapes, seed):
         name: torch.randn(shape, generator=generator) * 0.2 + (len(shape) == 1 and "weight" in name)
         for name, shape in shapes.items()
     }
+
+
+def images(num, height, width, channels=3, seed=0):
+    small = torch.rand(num, channels, 5, 5, generator=torch.Generator().manual_seed(seed))
+    noise = torch.rand(num, channels, height, width, generator=torch.Generator().manual_seed(seed + 1)) * 0.3
+    blocks = torch.nn.functional.interpolate(small, (height, width)) * 0.7
+    return ((blocks + noise) * 255).to(torch.uint8)
+
+
+def inputs(extractor, pixels):
+    """Returns what the network of an extractor receives."""
+    seen = []
+    with extractor.network.register_forward_pre_hook(lambda _, given: seen.append(given[0])):
+        extractor(pixels)
+    return seen[0]
