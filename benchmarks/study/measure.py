@@ -272,12 +272,12 @@ class _Trace(GenerativeCallback):
         self._due = {key: [value for value in due if value > reached[key]] for key, due in self._due.items()}
         self.memory = self.memory or _peak_memory(self._cell)  # before the metrics, which need memory, too
         with paused(trainer):
-            values = self.metrics.measure(trainer, module)
+            self.metrics.measure_now(trainer, module)
             if self._cell.settings.get("film"):
                 file = io.BytesIO()
                 to_pil_image(make_grid(module.sample(16, seed=0).cpu().clamp(0, 1), 4)).save(file, "PNG")
                 self.frames.append(base64.b64encode(file.getvalue()).decode())
-        self.points.append({"iteration": step, **reached, **{key: values[key] for key in self._scores}})
+        self.points.append({"iteration": step, **reached, **{key: self.metrics.values[key] for key in self._scores}})
         trainer.should_stop = not any(self._due.values())
 
     def _average(self, trainer: Trainer, seconds: float) -> None:

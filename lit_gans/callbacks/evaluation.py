@@ -120,23 +120,24 @@ class Measurement(GenerativeCallback):
         self._has_begun = False
         self._log(trainer)
         if trainer.global_step == 0:
-            self._measure(trainer, pl_module)
+            self.measure_now(trainer, pl_module)
             # like best.ckpt, `best` excludes the values of the untrained generator
             self.first, self.best = self.values, {}
         elif trainer.global_step % self.every_n_steps == 0 and self.measured_at < trainer.global_step:
-            self._measure(trainer, pl_module)  # repeats a measurement that a signal interrupted
+            self.measure_now(trainer, pl_module)  # repeats a measurement that a signal interrupted
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: AdversarialModule, *_: Any) -> None:
         if trainer.global_step % self.every_n_steps == 0 or is_last_iteration(trainer):
-            self._measure(trainer, pl_module)
+            self.measure_now(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         """Measures the last iteration if it was not planned as the last iteration, for example with `max_time`."""
         stopped = any(checkpoint.stopped_by_signal for checkpoint in callbacks_of(trainer, RunCheckpoint))
         if self.measured_at != trainer.global_step and not stopped:
-            self._measure(trainer, pl_module)
+            self.measure_now(trainer, pl_module)
 
-    def _measure(self, trainer: Trainer, module: AdversarialModule) -> None:
+    def measure_now(self, trainer: Trainer, module: AdversarialModule) -> None:
+        """Measures whatever the schedule says, and logs and stores the values. Every rank calls this method."""
         for callback in callbacks_of(trainer, GenerativeCallback):
             callback.on_measure_start(trainer, f"{_short(self.headline)} on {self.num_samples} samples")
         try:

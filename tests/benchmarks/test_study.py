@@ -9,6 +9,7 @@ from torch.autograd import DeviceType
 from benchmarks.study import command, processes
 from benchmarks.study.cells import PRESETS, Machine, Sizes
 from benchmarks.study.command import study
+from benchmarks.study.measure import curve
 from benchmarks.study.parts import PARTS, planned, tables_of
 from benchmarks.study.report import markdown
 from benchmarks.study.timeline import device_shares, divide
@@ -114,12 +115,22 @@ def test_kernels_of_a_device_are_told_apart_by_their_names():
     assert found == {"computation": 2.5, "communication": 1, "both": 0.5, "data": 0.5, "idle": 0.5}
 
 
+def test_a_training_is_measured_on_its_way():
+    tiny = {"seeds": [0], "dual_gans": ["dcgan"], "dual_images": 32, "dual_batch_sizes": [8], "dual_samples": 20}
+    sizes = Sizes(**PRESETS["smoke"] | tiny)
+    [cell] = planned(["dual"], sizes, Machine("cpu", ("cpu",), (1,), 1, ["dcgan"]))
+    [point] = curve(cell)["points"]
+    assert (point["iteration"], point["images"]) == (4, 32)
+    assert point["metric/fid_digits"] > 100
+    assert 1 <= point["metric/is_digits"] <= 10
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_part_is_measured(tmp_path):
     result = study(preset="smoke", gans=["dcgan"], repeats=1, output=str(tmp_path), max_ranks=2)
     assert result["failed"] == []
     rows = json.loads((tmp_path / "results.json").read_text())["rows"]
-    assert {part: {row["cell"] for row in rows if row["part"] == part and "reason" not in row} for part in PARTS}
+    assert {row["part"] for row in rows if "reason" not in row} == {*PARTS}
     assert set(tables_of(rows)) == {*PARTS}
     assert all(markdown(table.frame) for found in tables_of(rows).values() for table in found)
