@@ -57,3 +57,13 @@ def test_the_score_of_blurred_volumes_is_worse_although_their_mean_is_right():
     of_others, of_blurred = (example["scores"](x, volumes) for x in (others, blurred))
     assert of_blurred["gradients"] > 3 * of_others["gradients"]
     assert of_blurred["psnr"] > of_others["psnr"]
+
+
+def test_a_voice_is_periodic_and_noise_is_not():
+    example = runpy.run_path(str(ROOT / "docs/examples/vocoder.py"))
+    torch.manual_seed(0)
+    waves, cycles, voiced = example["voices"](4)
+    assert example["periodicity"](waves, cycles, voiced).mean() > 0.9
+    assert example["periodicity"](torch.randn_like(waves), cycles, voiced).mean().abs() < 0.1
+    assert example["periodicity"](waves, 1.13 * cycles, voiced).mean() < 0.5, "of another pitch"
+    assert example["spectral_distance"](waves, waves) == 0
