@@ -271,9 +271,9 @@ class _Trace(GenerativeCallback):
             return
         self._due = {key: [value for value in due if value > reached[key]] for key, due in self._due.items()}
         self.memory = self.memory or _peak_memory(self._cell)  # before the metrics, which need memory, too
-        with paused(trainer):
-            self.metrics.measure_now(trainer, module)
-            if self._cell.settings.get("film"):
+        self.metrics.measure_now(trainer, module)
+        if self._cell.settings.get("film"):
+            with paused(trainer):
                 file = io.BytesIO()
                 to_pil_image(make_grid(module.sample(16, seed=0).cpu().clamp(0, 1), 4)).save(file, "PNG")
                 self.frames.append(base64.b64encode(file.getvalue()).decode())

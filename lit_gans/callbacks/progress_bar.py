@@ -15,6 +15,7 @@ from rich.text import Text
 
 from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.callbacks.throughput import Throughput
+from lit_gans.common.device import on_cpu
 from lit_gans.common.paths import printable, shown
 from lit_gans.common.progress import in_words
 from lit_gans.training.callback import GenerativeCallback, callbacks_of
@@ -125,7 +126,7 @@ class IterationProgressBar(GenerativeCallback, LightningProgressBar):
         module = trainer.lightning_module
         losses = module.losses if isinstance(module, AdversarialModule) else {}
         logged = trainer.callback_metrics | {f"loss/{name}": loss for name, loss in losses.items()}
-        values = {name: float(value) for name, value in logged.items()}
+        values = {name: float(value) for name, value in on_cpu(logged).items()}
         shown = [f"{name.removeprefix('loss/')} {value:.3f}" for name, value in values.items() if "loss/" in name]
         speed = [c.images_per_second for c in callbacks_of(trainer, Throughput) if c.images_per_second]
         shown += [f"{value:.0f} images/s" for value in speed]

@@ -32,6 +32,7 @@ from lit_gans.checkpoints.format import (
 )
 from lit_gans.common._compat.lightning import begin_epoch_after_resume, reopen_epoch, skip_empty_hooks, use_by_default
 from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.device import on_cpu
 from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.common.identity import digest_of_object, is_versioned
 from lit_gans.common.noise import forked, mix
@@ -221,11 +222,13 @@ class AdversarialModule(ImageSampler):
         is_written = every > 0 and iteration % every == 0
         # logging takes as long as the backward pass of a small network
         if is_written or iteration == self.progress.total or self._logs_every_loss:
-            self._log_losses()
+            self._log_losses(is_written)
 
-    def _log_losses(self) -> None:
+    def _log_losses(self, is_written: bool) -> None:
         losses = {f"loss/{name}": loss for name, loss in self.losses.items()}
         logged = self.augmentations.log(self.progress) | losses | self.terms
+        if is_written and self.loggers:  # Lightning would read each value of its own
+            logged = on_cpu(logged)
         # Lightning converts the progress bar's values to numbers whenever a logged value is read, and this synchronizes
         # with the device. This package's progress bar reads the tensors instead.
         bar = self.trainer.progress_bar_callback
@@ -317,7 +320,7 @@ class AdversarialModule(ImageSampler):
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self.trainer.should_stop:  # a callback has just requested the stop, and Lightning logs the last iteration
-            self._log_losses()
+            self._log_losses(is_written=True)
 
     def on_train_end(self) -> None:
         self.gather_generator()  # so that `sample` works after the fit
