@@ -36,6 +36,7 @@ from lit_gans.strategies.module_networks import (
     OptimizedNetwork,
     find_networks,
     largest_modules,
+    make_contiguous,
     network_named,
     parameters_of,
     penalized_networks,
@@ -175,7 +176,7 @@ class NetworkFSDP(NetworkStrategy):
                 self._penalized[path] = root
             if isinstance(root, FSDPModule):  # an earlier fit of this module has sharded it
                 continue
-            root.to(memory_format=torch.contiguous_format)  # FSDP2 supports no other layout, see `channels_last`
+            make_contiguous(root)
             reshard = self.reshard_after_forward and not declared
             # Double backward requires that a penalized network is one unit, which stays unsharded from its forward pass
             # to its step. With one unit per layer, FSDP would reduce gradients before the penalty's gradients exist.
@@ -186,7 +187,8 @@ class NetworkFSDP(NetworkStrategy):
                 sharded.set_reshard_after_backward(False, recurse=True)
         for copy in self._copies.values():
             if not isinstance(copy, FSDPModule):
-                fully_shard(copy.to(memory_format=torch.contiguous_format), mesh=mesh, reshard_after_forward=True)
+                make_contiguous(copy)
+                fully_shard(copy, mesh=mesh, reshard_after_forward=True)
 
     def _watch_calls(self, path: str, root: FSDPModule) -> None:
         """Registers hooks that gather a network wherever it is called, and that track backward passes through it."""

@@ -220,6 +220,28 @@ def largest_modules(module: nn.Module, owned: set[int], containers: bool = False
     return largest
 
 
+def make_contiguous(network: nn.Module) -> None:
+    """Makes the parameters of a network contiguous, and keeps the channels-last layout of its feature maps.
+
+    FSDP and DeepSpeed shard contiguous parameters only. A convolution computes in the channels-last layout if its input
+    or its weight has this layout, so each convolution whose weight loses the layout converts its input from now on.
+    Only the first convolutions copy: the maps after them already have the layout.
+    """
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) and any(map(_is_channels_last, layer.parameters())):
+            layer.register_forward_pre_hook(_to_channels_last)
+    network.to(memory_format=torch.contiguous_format)
+
+
+def _is_channels_last(weight: Tensor) -> bool:
+    return weight.dim() == 4 and weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
+
+
+def _to_channels_last(layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    images, *others = inputs
+    return images.contiguous(memory_format=torch.channels_last) if images.dim() == 4 else images, *others
+
+
 def leaves_of(loss: Tensor) -> set[int]:
     """Returns the ids of the parameters that the backward pass of a loss reaches."""
     leaves: set[int] = set()

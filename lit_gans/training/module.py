@@ -108,8 +108,8 @@ class AdversarialModule(ImageSampler):
         generator_optimizer: settings of the generator's optimizer.
         discriminator_optimizer: settings of the discriminators' optimizers. Each discriminator has its own optimizer.
         channels_last: whether networks and images use the channels-last memory layout, which makes convolutions faster
-            on CPU and CUDA. FSDP and DeepSpeed support contiguous weights only, so only the images have this layout
-            there.
+            on CPU and CUDA. FSDP and DeepSpeed support contiguous weights only, so only images and feature maps have
+            this layout there.
         tf32: whether convolutions and matrix products of a training step use TF32 on CUDA where they are in float32.
             TF32 is faster, and keeps 10 bits of the mantissa. Under bf16 and fp16, operations that stay in float32
             always use TF32. Samples and metrics never do.

@@ -35,6 +35,7 @@ from lit_gans.strategies.module_networks import (
     OptimizedNetwork,
     call_in_backward,
     leaves_of,
+    make_contiguous,
     network_named,
     penalized_networks,
     refusing_penalties,
@@ -190,7 +191,7 @@ class NetworkDeepSpeed(NetworkStrategy):
         optimizer = EngineOptimizer(gradients, network.optimizer, self.stage, self.shard, self._saved)
         roots = [*network.roots.values()]
         module = roots[0] if len(roots) == 1 and not network.loose else _Pieces(network)
-        module.to(memory_format=torch.contiguous_format)  # DeepSpeed supports no other layout, see `channels_last`
+        make_contiguous(module)
         config, groups = self._config_of(module), [*network.optimizer.param_groups]
         engine = deepspeed.initialize(model=module, optimizer=network.optimizer, config=config)[0]
         engine.set_gradient_accumulation_boundary(True)
