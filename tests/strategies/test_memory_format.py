@@ -19,7 +19,7 @@ def is_channels_last(features):
 
 
 def layouts(strategy):
-    """Trains a DCGAN, and returns whether each convolution's map is channels-last, and whether weights are contiguous."""
+    """Trains a DCGAN, and returns whether maps after convolutions are channels-last, and weights contiguous."""
     gan, maps, weights = DCGAN(**SIZES), {}, []
     for name, layer in gan.named_modules():
         if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
