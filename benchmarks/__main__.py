@@ -11,6 +11,7 @@ COMMANDS = {
     "data": ("benchmarks.data", "packing and serving images"),
     "metrics": ("benchmarks.metrics", "an evaluation beside torch-fidelity's"),
     "strategies": ("benchmarks.strategies", "strategy=ddp beside Lightning's, and memory of all strategies"),
+    "record": ("benchmarks.record", "scores of a trained run for the page of results"),
     "study": ("benchmarks.study.command", "every table and plot of the studies"),
 }
 

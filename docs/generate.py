@@ -35,6 +35,7 @@ def on_files(files: Files, config: Any) -> Files:
         "reference/cli.md": (cli_reference(), "lit_gans/cli/commands"),
         "reference/configuration.md": (configuration_reference(), "lit_gans"),
         "contributing.md": (contributing(), "CONTRIBUTING.md"),
+        "results.md": (results(), "benchmarks/recorded/results.json"),
     }
     for path, (text, source) in pages.items():
         file = File.generated(config, path, content=text)
@@ -81,6 +82,53 @@ def contributing() -> str:
     """Returns CONTRIBUTING.md with links as they are from the site's root, or to the repository."""
     text = (ROOT / "CONTRIBUTING.md").read_text().replace("](docs/", "](")
     return re.sub(r"\]\((?=benchmarks/)|\]\((?!https?:|#|\S+\.md)", f"]({_SITE}/", text)
+
+
+_SCORES = {  # columns of the page of results, by the name of a score without its extractor
+    **{"fid": "FID", "is": "Inception Score", "kid": "KID", "precision": "precision", "recall": "recall"},
+    **{"classes_covered": "classes", "intra_fid": "intra-FID", "class_accuracy": "class accuracy"},
+    **{"attribute_distance": "attribute distance", "options_missing": "options missing", "l1": "L1"},
+}
+
+
+def results() -> str:
+    """Returns the page of all recorded results: a table for each data set and feature extractor, lowest FID first."""
+    recorded = json.loads((ROOT / "benchmarks/recorded/results.json").read_text())
+    tables: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for result in recorded:
+        key = tuple(str(result[name]) for name in ("data", "extractor", "num_fake", "num_real", "weights"))
+        tables.setdefault(key, []).append(result)
+    parts = [_RESULTS]
+    for (data, extractor, num_fake, num_real, weights), rows in tables.items():
+        whose = {"ema": "the averaged generator", "raw": "the generator"}[weights]
+        columns = {name: _score_title(name, extractor) for row in rows for name in row["scores"]}
+        columns = {name: title for name, title in columns.items() if title}
+        lines = [f"| command | iterations | {' | '.join(columns.values())} |", "|---" * (2 + len(columns)) + "|"]
+        for row in sorted(rows, key=lambda row: row["scores"].get(f"fid_{extractor}", 0.0)):
+            values = [f"{row['scores'][name]:.4g}" if name in row["scores"] else "" for name in columns]
+            typed = row["command"].removeprefix("lit-gans train ")
+            lines.append(f"| `{typed}` | {row['iterations']:,} | {' | '.join(values)} |")
+        parts += [
+            f"## {data}, by `{extractor}`",
+            f"{int(num_fake):,} images of {whose}, {int(num_real):,} real images. FID between two halves of the real"
+            f" images: **{rows[0]['halves']:.3g}**.",
+            "\n".join(lines),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+_RESULTS = """# Results
+
+Scores of trained GANs, with the command of each: put `lit-gans train` before it. The scores are those of its last
+iteration. `python -m benchmarks record --command COMMAND --run FOLDER` measures and records a run, and refuses a run
+of another command. A score compares only within its table, see [protocols](guides/metrics.md). Small networks and few
+seeds show that each GAN trains, not which is best. Other processors and versions of torch round differently, so that a
+training with the same seed ends elsewhere."""
+
+
+def _score_title(name: str, extractor: str) -> str | None:
+    """Returns the title of a score's column, or None for a score that the page leaves out."""
+    return _SCORES.get(name.removesuffix(f"_{extractor}"))
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -1,0 +1,72 @@
+"""What is recorded of a run, and that the page of results shows all that is recorded."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.record import RESULTS, record
+from docs import generate
+from lit_gans.common.errors import RefusedInput
+from lit_gans.config.hydra_app import compose
+
+ROOT = Path(__file__).parents[2]
+SIZES = ["model.generator_width=2", "model.discriminator_width=2", "data.batch_size=4", "trainer.max_steps=2"]
+COMMAND = " ".join(["lit-gans train experiment=dcgan_digits metrics.num_samples=70", *SIZES])
+
+
+def test_the_last_checkpoint_of_a_run_is_recorded_and_another_command_refused(ran, tmp_path):
+    ran("train", *COMMAND.split()[2:], "hydra.run.dir=run")
+    output = tmp_path / "results.json"
+    [result] = record(COMMAND, "run", output=str(output))
+    assert json.loads(output.read_text()) == [result]
+    assert (result["command"], result["iterations"], result["extractor"]) == (COMMAND, 2, "digits")
+    assert (result["num_fake"], result["num_real"], result["weights"]) == (70, 5000, "ema")
+    with (tmp_path / "run/metrics.csv").open() as file:
+        last = list(csv.DictReader(file))[-1]
+    assert result["scores"] == {
+        name.removeprefix("metric/"): float(last[f"metric/{name}"]) for name in result["scores"]
+    }
+    assert result["halves"] == pytest.approx(1.68, rel=0.01)
+    record(COMMAND, "run", output=str(output))
+    assert len(json.loads(output.read_text())) == 1, "it replaces the result of the same command"
+    for change, message in {
+        "seed=1": "model.seed is 0, not 1",
+        "model.generator_width=3": "model.generator_width is 2, not 3",
+        "data.batch_size=8": "data.batch_size is 4, not 8",
+        "trainer.max_steps=3": "trainer.max_steps is 2, not 3",
+    }.items():
+        with pytest.raises(RefusedInput, match=message):
+            record(f"{COMMAND} {change}", "run", output=str(output))
+    with pytest.raises(RefusedInput, match="begin with lit-gans train"):
+        record("python train.py", "run", output=str(output))
+
+
+def recorded():
+    return json.loads(RESULTS.read_text())
+
+
+@pytest.mark.parametrize("command", sorted({result["command"] for result in recorded()}))
+def test_a_recorded_command_composes_and_trains_as_long_as_recorded(command):
+    config = compose(*command.split()[2:])
+    assert {config.trainer.max_steps} == {each["iterations"] for each in recorded() if each["command"] == command}
+
+
+def test_the_page_shows_every_result_beside_the_halves_of_its_data():
+    page = generate.results()
+    for result in recorded():
+        [row] = re.findall(
+            rf"^\| `{re.escape(result['command'].removeprefix('lit-gans train '))}` \|.*", table(page, result), re.M
+        )
+        assert f" {result['scores']['fid_' + result['extractor']]:.4g} " in row
+        assert f"**{result['halves']:.3g}**" in table(page, result)
+
+
+def table(page, result):
+    """Returns the part of the page with a result."""
+    [part] = [
+        part for part in page.split("## ")[1:] if part.startswith(f"{result['data']}, by `{result['extractor']}`")
+    ]
+    return part
