@@ -6,6 +6,7 @@ from lit_gans.callbacks.evaluation import GenerativeMetrics, ModeMetrics, Paired
 from lit_gans.callbacks.init_from import InitFrom
 from lit_gans.callbacks.mirror import Mirror
 from lit_gans.callbacks.monitor import StopOnPlateau
+from lit_gans.callbacks.path_length import PathLength
 from lit_gans.callbacks.power_ema import PowerEMA
 from lit_gans.callbacks.progress_bar import IterationProgressBar
 from lit_gans.callbacks.reconstruction import ReconstructionMetrics
@@ -22,6 +23,7 @@ __all__ = [
     "Mirror",
     "ModeMetrics",
     "PairedMetrics",
+    "PathLength",
     "PowerEMA",
     "ReconstructionMetrics",
     "RunCheckpoint",

@@ -12,6 +12,7 @@ from lit_gans.callbacks import (
     GenerativeMetrics,
     ModeMetrics,
     PairedMetrics,
+    PathLength,
     PowerEMA,
     ReconstructionMetrics,
     RunConfig,
@@ -60,6 +61,12 @@ def reconstructions(num_samples, world_size=2):
     return measured("autoencoder_kl", random_images(batch_size=4), callback, world_size)
 
 
+def path_lengths(num_samples, world_size=2):
+    """Measures distances of images whose latents are close."""
+    callback = PathLength(num_samples=num_samples, batch_size=8, epsilon=0.1)
+    return measured("dcgan", random_images(batch_size=4), callback, world_size)
+
+
 def scores(num_samples, world_size=2, strategy="network_ddp"):
     """Measures generated against real images."""
     callback = GenerativeMetrics(DigitsExtractor(), num_samples=num_samples, batch_size=20, cache=False)
@@ -68,8 +75,10 @@ def scores(num_samples, world_size=2, strategy="network_ddp"):
 
 @pytest.mark.parametrize(
     ("measure", "num_samples"),
-    # where there are 1 and 8, rank 1 has none
-    [("modes", 101), ("modes", 1), ("pairs", 30), ("pairs", 8), ("reconstructions", 9), ("reconstructions", 1)],
+    [
+        *[("modes", 101), ("modes", 1), ("pairs", 30), ("pairs", 8)],  # where there are 1 and 8, rank 1 has none
+        *[("reconstructions", 9), ("reconstructions", 1), ("path_lengths", 21), ("path_lengths", 3)],
+    ],
 )
 def test_two_ranks_measure_what_one_does(measure, num_samples, tmp_path):
     alone = globals()[measure](num_samples, world_size=1)

@@ -64,6 +64,7 @@ class Bands(RandomImages):
     [
         (callbacks.ModeMetrics(), "dcgan", random_images(), "needs data with known modes: use data=ring"),
         (callbacks.PairedMetrics(), "dcgan", None, "needs pairs: use data=digit_edges"),
+        (callbacks.PathLength(), "pix2pix", random_images(), "needs latents, but Pix2Pix translates images"),
         (callbacks.ReconstructionMetrics(), "pix2pix", random_images(), "use model=autoencoder_kl"),
         (callbacks.GenerativeMetrics(DigitsExtractor()), "dcgan", None, "need a datamodule with image_size, .*Source"),
         (
