@@ -193,7 +193,8 @@ def not_reference(site):
 def test_the_site_can_be_read_to_its_end(site):
     pages = [*site.rglob("index.html")]
     others = not_reference(site)
-    assert words(others) < 22_700
+    results = site / "results" / "index.html"  # tables that grow with what is recorded
+    assert words({*others} - {results}) < 22_700
     assert words({*pages} - {*others}) < 33_600
 
 
