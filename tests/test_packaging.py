@@ -1,4 +1,4 @@
-"""The wheel holds everything and works from any folder; importing stays light."""
+"""The wheel of the source distribution holds everything and works from any folder; importing stays light."""
 
 import os
 import subprocess
@@ -16,7 +16,10 @@ pytestmark = pytest.mark.docs
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "--no-build-isolation", "-q", "-w", folder]
+    code = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, folder], cwd=ROOT, check=True, capture_output=True, text=True)
+    [source] = folder.glob("*.tar.gz")
+    command = [sys.executable, "-m", "pip", "wheel", source, "--no-deps", "--no-build-isolation", "-q", "-w", folder]
     subprocess.run(command, check=True, capture_output=True, text=True)
     return next(folder.glob("*.whl"))
 
