@@ -70,3 +70,24 @@ def table(page, result):
         part for part in page.split("## ")[1:] if part.startswith(f"{result['data']}, by `{result['extractor']}`")
     ]
     return part
+
+
+TABLES = ["benchmarks/recorded/benchmarks.md", "benchmarks/recorded/emoji.md"]
+
+
+def test_tables_of_other_pages_have_the_recorded_fids():
+    rows = [line for page in TABLES for line in (ROOT / page).read_text().splitlines() if line.startswith("| ")]
+    seen = set()
+    for result in recorded():
+        name = result["command"].removeprefix("lit-gans train experiment=")
+        for row in rows:
+            cells = [cell.strip() for cell in row.strip("|").split("|")]
+            if cells[0] == name and any(re.fullmatch(r"[\d.]+", cell) for cell in cells[1:]):
+                fids = {
+                    f"{each['scores']['fid_' + each['extractor']]:.4g}"
+                    for each in recorded()
+                    if each["command"] == result["command"]
+                }
+                assert fids & {*cells}, f"{row}\nand recorded are {fids}"
+                seen.add(name)
+    assert {"dcgan_digits", "wgan_gp_digits_classes", "cyclegan_emoji seed=2"} <= seen

@@ -102,5 +102,6 @@ def check_tool(name, words):
     assert name == "cd" or shutil.which(name) or any(name in need for need in needs), f"no extra brings {name}"
 
 
-_TOOLS = {name: functools.partial(check_tool, name) for name in ("ruff", "mypy", "pre-commit", "mkdocs", "git", "cd")}
+_NAMES = ("ruff", "mypy", "pre-commit", "mkdocs", "mike", "git", "cd")
+_TOOLS = {name: functools.partial(check_tool, name) for name in _NAMES}
 _KINDS = {"lit-gans": check_lit_gans, "python": check_python, "pytest": check_pytest, **_TOOLS}
