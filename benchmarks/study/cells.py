@@ -69,6 +69,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "cpu": {  # two hours on two cores
         **{"batch_size": 8, "small_image_size": 32, "steps": 10, "fixed_steps": 10, "warmup": 1, "seconds": 2.0},
         **{"step_limit": 15.0, "dual_images": 15_000, "dual_samples": 500, "evaluations": 5},
+        "dual_batch_sizes": [64],  # so few images train larger batches hardly at all
     },
     "smoke": {  # its times mean nothing
         **{"batch_sizes": [2, 4], "image_size": 16, "batch_size": 2, "small_image_size": 16, "width": 4, "steps": 2},
