@@ -43,7 +43,10 @@ _COLOSSAL = {  # names of the techniques in the Colossal-AI study, and ours
 }
 _REPEATS = "n: number of repeats."
 _COMPUTED = "s an epoch (computed)"
-_EPOCH = f"Seconds are computed from images/s, for {CELEBA_IMAGES:,} images, as many as CelebA has: no epoch was run. n: number of repeats."
+_EPOCH = (
+    f"Seconds are computed from images/s, for {CELEBA_IMAGES:,} images, as many as CelebA has: no epoch was run."
+    " n: number of repeats."
+)
 
 
 class Table(NamedTuple):
