@@ -57,7 +57,7 @@ class PatchGAN(nn.Module):
         if min(sides(image_size)) // 2**depth < 3:
             size = size_value(image_size)
             raise RefusedInput(
-                f"patch_depth={depth}: an image of {size} pixels is too small; use a smaller patch_depth."
+                f"depth={depth} (patch_depth of a GAN): an image of {size} pixels is too small; use a smaller depth."
             )
         bias = norm != "batch" and norm != "instance"
         widths = [width * min(2**scale, _WIDEST) for scale in range(depth + 1)]

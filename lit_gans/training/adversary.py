@@ -140,9 +140,13 @@ class Adversary(nn.Module):
         refuse_weights(gradient_penalty=gradient_penalty, approximate_r1=approximate_r1, lecam=lecam)
         refuse_below(1, penalty_every=penalty_every)
         refuse_below(0, start=start, ramp=ramp)
-        self.discriminators = nn.ModuleList([discriminator] if isinstance(discriminator, nn.Module) else discriminator)
-        if not len(self.discriminators):
+        discriminators = list(discriminator) if isinstance(discriminator, Sequence) else [discriminator]
+        if not discriminators:
             raise RefusedInput("discriminator=[]: an adversary needs at least one discriminator.")
+        for each in discriminators:
+            if not isinstance(each, nn.Module):
+                raise RefusedInput(f"discriminator={each!r}: give the adversary a module, such as PatchGAN(0, 3, 64).")
+        self.discriminators = nn.ModuleList(discriminators)
         self.loss_name, self.weight, self.feature_matching = loss, weight, feature_matching
         self.r1_gamma, self.r2_gamma, self.gradient_penalty = r1_gamma, r2_gamma, gradient_penalty
         self.approximate_r1, self.penalty_every, self.lecam = approximate_r1, penalty_every, lecam
@@ -289,6 +293,10 @@ class Adversary(nn.Module):
             iteration: number of finished iterations, see `loss`.
             backward: function that runs the backward pass of a loss, such as `self.manual_backward` of a
                 LightningModule or `fabric.backward`.
+
+        Raises:
+            RefusedInput: if a discriminator has a gradient for a parameter that the optimizer does not hold, if the
+                data require a gradient, or if data and output differ in more than their number.
         """
         if self._progress(iteration, data).iterations < self.start:
             return False
@@ -297,7 +305,18 @@ class Adversary(nn.Module):
         backward(loss)
         optimizer.step()
         optimizer.zero_grad()
+        self._refuse_other_optimizer(optimizer)
         return True
+
+    def _refuse_other_optimizer(self, optimizer: Any) -> None:
+        """Raises `RefusedInput` if the optimizer has not removed a gradient that it should have stepped with."""
+        left = {name: parameter for name, parameter in self.named_parameters() if parameter.grad is not None}
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]} if left else set()
+        for name, parameter in left.items():
+            if id(parameter) not in held:
+                raise RefusedInput(
+                    f"the optimizer of adversary.step does not hold {name}: make it of adversary.parameters()."
+                )
 
     def discriminator_loss(
         self,
@@ -308,6 +327,10 @@ class Adversary(nn.Module):
         iteration: int | None = None,
     ) -> Float[Tensor, ""]:
         """Returns the loss of the discriminators with its penalties, for a custom backward pass; see `step`."""
+        if data.requires_grad:
+            raise RefusedInput("the data require a gradient: pass the data first, and then the generator's output.")
+        if data.shape[1:] != output.shape[1:]:
+            raise RefusedInput(f"data {tuple(data.shape)} and output {tuple(output.shape)} must have the same shape.")
         progress, noise = self._progress(iteration, data), self._noise(data)
         batch = self._augmented(data, output.detach(), noise, progress)
         real, fake = batch["image"], batch["fake"]

@@ -42,7 +42,9 @@ def test_one_logit_sees_a_square_of_exactly_the_receptive_field(depth, pixels):
 
 
 def test_images_that_are_too_small_are_refused():
-    with pytest.raises(RefusedInput, match="patch_depth=3: an image of 23 pixels is too small; use a smaller"):
+    with pytest.raises(
+        RefusedInput, match=r"depth=3 \(patch_depth of a GAN\): an image of 23 pixels is too small; use a smaller depth"
+    ):
         PatchGAN(1, 1, 23, 2, 3)
 
 

@@ -282,3 +282,37 @@ def test_the_last_layer_must_be_a_convolution_that_has_run():
         output = layer(OUTPUT)
     with pytest.raises(RefusedInput, match="the last layer is Linear: an adaptive weight needs a Conv1d"):
         Adversary(Critic()).loss(output, reconstruction=output.mean(), last_layer=recorded)
+
+
+def test_an_optimizer_of_other_parameters_is_refused():
+    adversary, generator = Adversary(Critic()), nn.Conv2d(2, 2, 1)
+    optimizer = torch.optim.SGD(generator.parameters(), 0.1)
+    message = r"the optimizer of adversary\.step does not hold discriminators\.0\.first\.weight: make it of adversary"
+    with pytest.raises(RefusedInput, match=message):
+        adversary.step(DATA, OUTPUT, optimizer)
+    partly = torch.optim.SGD([*adversary.discriminators[0].first.parameters()], 0.1)
+    with pytest.raises(RefusedInput, match=r"does not hold discriminators\.0\.last\.weight"):
+        Adversary.step(adversary, DATA, OUTPUT, partly)
+
+
+def test_gradients_that_the_optimizer_sets_to_zero_are_no_mistake(monkeypatch):
+    adversary = Adversary(Critic())
+    optimizer = torch.optim.SGD(adversary.parameters(), 0.1)
+    set_to_zero = optimizer.zero_grad
+    monkeypatch.setattr(optimizer, "zero_grad", lambda: set_to_zero(set_to_none=False))
+    assert adversary.step(DATA, OUTPUT, optimizer)
+    assert all(not parameter.grad.any() for parameter in adversary.parameters())
+
+
+def test_data_and_output_that_are_exchanged_or_of_other_shapes_are_refused():
+    adversary = Adversary(Critic())
+    optimizer = torch.optim.SGD(adversary.parameters(), 0.1)
+    with pytest.raises(RefusedInput, match="the data require a gradient: pass the data first"):
+        adversary.step(OUTPUT.clone().requires_grad_() * 2, DATA, optimizer)
+    with pytest.raises((RefusedInput, TypeCheckError)):
+        adversary.step(DATA[..., :4], OUTPUT, optimizer)
+
+
+def test_a_class_is_no_discriminator():
+    with pytest.raises((RefusedInput, TypeCheckError)):
+        Adversary(Critic)
