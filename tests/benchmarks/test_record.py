@@ -91,3 +91,13 @@ def test_tables_of_other_pages_have_the_recorded_fids():
                 assert fids & {*cells}, f"{row}\nand recorded are {fids}"
                 seen.add(name)
     assert {"dcgan_digits", "wgan_gp_digits_classes", "cyclegan_emoji seed=2"} <= seen
+
+
+def test_the_table_of_the_notebook_has_the_recorded_fids():
+    cells = json.loads((ROOT / "notebooks/compare_gans.ipynb").read_text())["cells"]
+    table = "".join(cells[-1]["outputs"][0]["data"]["text/plain"])
+    fids = {name: float(fid) for name, fid in re.findall(r"^(\w+) +[\d.]+ +([\d.]+)", table, re.M)}
+    by_command = {result["command"]: result["scores"] for result in recorded()}
+    found = {name: by_command[f"lit-gans train experiment={name}_digits"]["fid_digits"] for name in fids}
+    assert len(fids) == 6
+    assert fids == {name: round(fid, 2) for name, fid in found.items()}
