@@ -7,20 +7,19 @@ import json
 import math
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from lit_gans.checkpoints.format import read_checkpoint
+from lit_gans.checkpoints.format import flat, read_checkpoint
 from lit_gans.cli.main import run as run_command
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.hydra_app import compose
 
 RESULTS = Path(__file__).parent / "recorded/results.json"
 _COMMAND = ["lit-gans", "train"]
-_TRAINED = ("model", "data", "seed", "trainer")  # parts of a configuration that decide what is trained
 Result = dict[str, Any]
 
 
@@ -39,11 +38,12 @@ def record(command: str, run: str, judges: Sequence[str] = (), output: str = str
     Raises:
         RefusedInput: The command does not train what the run has trained, or the run has not ended.
     """
-    refuse_other_command(command, OmegaConf.load(Path(run, "config.yaml")))
+    config = DictConfig(OmegaConf.load(Path(run, "config.yaml")))
+    refuse_other_command(command, config)
     checkpoint = Path(run, "checkpoints/last.ckpt")
     iterations = read_checkpoint(checkpoint)["global_step"]
-    planned = compose(*_overrides(command)).trainer.max_steps
-    if iterations != planned:
+    if iterations != config.trainer.max_steps:
+        planned = config.trainer.max_steps
         raise RefusedInput(f"{run} has trained {iterations} of {planned} iterations: go on with resume=.")
     found = [measured(command, iterations, checkpoint, judge) for judge in (None, *judges)]
     path = Path(output)
@@ -76,24 +76,19 @@ def measured(command: str, iterations: int, checkpoint: Path, judge: str | None)
     }
 
 
-def refuse_other_command(command: str, config: Any) -> None:
+def refuse_other_command(command: str, config: DictConfig) -> None:
     """Raises `RefusedInput` if a command composes other networks, data, iterations or another seed than a run has."""
-    composed = compose(*_overrides(command))
-    ours, theirs = (dict(_flat({name: each[name] for name in _TRAINED})) for each in (composed, config))
-    trained = [name for name in {**theirs, **ours} if not name.startswith("trainer.") or name == "trainer.max_steps"]
-    others = [name for name in trained if ours.get(name) != theirs.get(name)]
+    ours, theirs = _trained(compose(*_overrides(command))), _trained(config)
+    others = [name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name)]
     if others:
         shown = ", ".join(f"{name} is {theirs.get(name)}, not {ours.get(name)}" for name in others[:3])
         raise RefusedInput(f"the run is not of {command}: its {shown}.")
 
 
-def _flat(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the values of nested configurations by dotted names."""
-    if isinstance(node, Mapping | DictConfig):
-        for name, value in node.items():
-            yield from _flat(value, f"{path}.{name}" if path else name)
-    else:
-        yield path, node
+def _trained(config: DictConfig) -> dict[str, Any]:
+    """Returns the settings that decide what is trained, by dotted names."""
+    parts: dict[str, Any] = {name: OmegaConf.to_container(config[name], resolve=True) for name in ("model", "data")}
+    return flat({**parts, "seed": config.seed, "trainer": {"max_steps": config.trainer.max_steps}})
 
 
 def _overrides(command: str) -> list[str]:

@@ -101,8 +101,8 @@ def results() -> str:
     parts = [_RESULTS]
     for (data, extractor, num_fake, num_real, weights), rows in tables.items():
         whose = {"ema": "the averaged generator", "raw": "the generator"}[weights]
-        columns = {name: _score_title(name, extractor) for row in rows for name in row["scores"]}
-        columns = {name: title for name, title in columns.items() if title}
+        titles = {f"{name}{suffix}": title for name, title in _SCORES.items() for suffix in ("", f"_{extractor}")}
+        columns = {name: titles[name] for row in rows for name in row["scores"] if name in titles}
         lines = [f"| command | iterations | {' | '.join(columns.values())} |", "|---" * (2 + len(columns)) + "|"]
         for row in sorted(rows, key=lambda row: row["scores"].get(f"fid_{extractor}", 0.0)):
             values = [f"{row['scores'][name]:.4g}" if name in row["scores"] else "" for name in columns]
@@ -124,11 +124,6 @@ iteration. `python -m benchmarks record --command COMMAND --run FOLDER` measures
 of another command. A score compares only within its table, see [protocols](guides/metrics.md). Small networks and few
 seeds show that each GAN trains, not which is best. Other processors and versions of torch round differently, so that a
 training with the same seed ends elsewhere."""
-
-
-def _score_title(name: str, extractor: str) -> str | None:
-    """Returns the title of a score's column, or None for a score that the page leaves out."""
-    return _SCORES.get(name.removesuffix(f"_{extractor}"))
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -238,8 +238,10 @@ def _is_channels_last(weight: Tensor) -> bool:
 
 
 def _to_channels_last(layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    images, *others = inputs
-    return images.contiguous(memory_format=torch.channels_last) if images.dim() == 4 else images, *others
+    return tuple(
+        value.contiguous(memory_format=torch.channels_last) if isinstance(value, Tensor) and value.dim() == 4 else value
+        for value in inputs
+    )
 
 
 def leaves_of(loss: Tensor) -> set[int]:

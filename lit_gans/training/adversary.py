@@ -187,7 +187,8 @@ class Adversary(nn.Module):
             last_layer: the generator's last convolution, see `record_layer`.
 
         Raises:
-            RefusedInput: if an argument that an option needs is missing.
+            RefusedInput: if an argument that an option needs is missing, or if data and output differ in more than
+                their number.
         """
         self._raise_if_missing(data, reconstruction, last_layer)
         progress = self._progress(iteration, output)
@@ -329,8 +330,6 @@ class Adversary(nn.Module):
         """Returns the loss of the discriminators with its penalties, for a custom backward pass; see `step`."""
         if data.requires_grad:
             raise RefusedInput("the data require a gradient: pass the data first, and then the generator's output.")
-        if data.shape[1:] != output.shape[1:]:
-            raise RefusedInput(f"data {tuple(data.shape)} and output {tuple(output.shape)} must have the same shape.")
         progress, noise = self._progress(iteration, data), self._noise(data)
         batch = self._augmented(data, output.detach(), noise, progress)
         real, fake = batch["image"], batch["fake"]
@@ -422,6 +421,8 @@ class Adversary(nn.Module):
 
     def _augmented(self, data: Tensor | None, output: Tensor, noise: Noise, progress: Progress) -> Batch:
         """Returns augmented data, `image`, and augmented outputs, `fake`."""
+        if data is not None and data.shape[1:] != output.shape[1:]:
+            raise RefusedInput(f"data {tuple(data.shape)} and output {tuple(output.shape)} must have the same shape.")
         batch = {"image": output.detach() if data is None else data, "fake": output}
         self.augmentations.state = self.augmentation_state  # moving a module to a device replaces its buffers
         return self.augmentations.apply(batch | self.augmentations.noise(noise, len(output)), progress)

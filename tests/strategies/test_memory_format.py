@@ -55,6 +55,16 @@ def test_a_contiguous_network_computes_the_same():
     assert all(weight.is_contiguous() for weight in gan.generator.parameters())
 
 
+def test_a_convolution_that_is_called_by_keyword_or_without_a_batch_still_computes():
+    layer = nn.ConvTranspose2d(2, 2, 3, stride=2).to(memory_format=torch.channels_last)
+    images = torch.randn(1, 2, 4, 4)
+    before = layer(images, [10, 10])
+    make_contiguous(layer)
+    torch.testing.assert_close(layer(images, [10, 10]), before)
+    torch.testing.assert_close(layer(input=images, output_size=[10, 10]), before)
+    torch.testing.assert_close(layer(images[0], [10, 10]), before[0])
+
+
 def test_a_network_that_was_contiguous_stays_so():
     gan = DCGAN(**SIZES, channels_last=False)
     make_contiguous(gan.generator)
