@@ -199,7 +199,7 @@ class Measurement(GenerativeCallback):
 
     def requested_labels(self, trainer: Trainer, module: AdversarialModule) -> Int64[Tensor, " n"] | None:
         """Returns the class labels of the images that `generated` yields, or None for a generator without classes."""
-        labels = module.labels(self.num_samples)
+        labels = module.labels_like(data_of(trainer), self.num_samples)
         return None if labels is None else share(labels, trainer)
 
     def until_stopped(self, trainer: Trainer, batches: Iterable[Item]) -> Iterator[Item]:
@@ -351,9 +351,14 @@ class GenerativeMetrics(Measurement):
         return self.evaluator.measure(images, self.requested_labels(trainer, module))
 
     def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
-        weights = "raw" if module.averaged_generator is None else "ema"
-        data = repr(data_of(trainer))
-        protocol = stamp(self.evaluator, data=data, weights=weights, trained_against=module.trains_against)
+        data = data_of(trainer)
+        protocol = stamp(
+            self.evaluator,
+            data=repr(data),
+            classes=module.class_frequencies(data),
+            weights="raw" if module.averaged_generator is None else "ema",
+            trained_against=module.trains_against,
+        )
         return protocol | ({"left_out": self.left_out} if self.left_out else {})
 
     def summary(self) -> list[str]:

@@ -30,7 +30,7 @@ _COMPARED = (
 )
 _PROBE_TOLERANCE = 0.01  # maximum difference of a probe between devices, relative to its root mean square
 # fields whose differences are reported, but do not make measurements incomparable
-_REPORTED = ("data", "batch_norm", "precision", "weights", "truncation", "seed", "versions")
+_REPORTED = ("data", "classes", "batch_norm", "precision", "weights", "truncation", "seed", "versions")
 RUNNING_STATISTICS = "running statistics (evaluation mode)"
 
 
@@ -39,6 +39,7 @@ def stamp(
     *,
     data: str,
     weights: str,
+    classes: str | None = None,
     resize: str | None = None,
     truncation: float | None = None,
     trained_against: Sequence[str] = (),
@@ -49,6 +50,7 @@ def stamp(
         evaluator: evaluator.
         data: readable description of the real images.
         weights: `ema` or `raw` for the weights of the generator, or `pictures` for a folder of images.
+        classes: frequencies of the classes of the generated images, `as in the data` or `equal`; None without classes.
         resize: description of how image files are resized, or None.
         truncation: bound of the truncated latents, or None.
         trained_against: names of the extractors whose networks are part of the generator's loss.
@@ -62,8 +64,8 @@ def stamp(
         extractor_probe: for an extractor that wraps a module, mean and root mean square of a noise image's features.
         batch_norm: mode of the generator's batch norm. precision: precision in which images are generated and their
         features are extracted. scores: settings of each score. If `lit_gans` does not define the score's class, also
-        the digest of the class's code. weights, truncation, trained_against: see the arguments. seed: seed of latents,
-        splits and subsets. versions: versions of the numerical libraries.
+        the digest of the class's code. classes, weights, truncation, trained_against: see the arguments. seed: seed of
+        latents, splits and subsets. versions: versions of the numerical libraries.
     """
     extractor = evaluator.extractor
     return {
@@ -81,6 +83,7 @@ def stamp(
         "batch_norm": "unknown" if weights == "pictures" else RUNNING_STATISTICS,
         "precision": FLOAT32,
         "scores": {type(score).__name__: _settings_of(score) for score in evaluator.scores.values()},
+        "classes": classes,
         "weights": weights,
         "truncation": truncation,
         "trained_against": list(trained_against),

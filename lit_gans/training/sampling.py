@@ -15,10 +15,13 @@ from torch import Tensor, nn
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
 from lit_gans.common.precision import tf32
+from lit_gans.data.class_frequencies import in_proportion
+from lit_gans.data.contracts import Labeled
 from lit_gans.training.batch import Batch
 from lit_gans.training.gan import GANDefinition
 
 Weights = Literal["ema", "raw"]
+ClassFrequencies = Literal["as in the data", "equal"]
 
 
 @dataclass
@@ -205,6 +208,21 @@ class ImageSampler(GANDefinition):
         if not 0 <= label < self.num_classes:
             raise RefusedInput(f"label={label}: the model has the classes 0 to {self.num_classes - 1}.")
         return torch.full((num,), label)
+
+    def labels_like(self, data: Any, num: int) -> Int64[Tensor, " n"] | None:
+        """Returns the classes of `num` samples that are compared with the images of `data`; None without classes."""
+        as_in_data = self.class_frequencies(data) == "as in the data"
+        return in_proportion(data.real_labels(), num) if as_in_data else self.labels(num)
+
+    def class_frequencies(self, data: Any) -> ClassFrequencies | None:
+        """Returns the frequencies of the classes of `labels_like`; None without classes.
+
+        They are equal if `data` do not have the generator's classes.
+        """
+        if not self.num_classes:
+            return None
+        known = isinstance(data, Labeled) and data.num_classes == self.num_classes
+        return "as in the data" if known else "equal"
 
     def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Float[Tensor, "n c h w"], int]:
         """Returns samples and the number of grid columns.

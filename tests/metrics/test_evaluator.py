@@ -160,8 +160,8 @@ class Knows7(Pixels):
         ({"real": images(1, 0)}, "fid", "1 image has no covariance: use at least 2"),
         ({"real": images(100, 0), "num_classes": 4}, "intra_fid", "the real images have no classes"),
         ({"num_classes": 3}, "intra_fid", "the classes of the real images range up to 3, but the generator has 3"),
-        ({"real": Labeled(4), "num_classes": 4}, "intra_fid", "4 images in a class are too few for 4 features: use"),
-        ({"num_samples": 8, "num_classes": 4}, "intra_fid", "2 images in a class are too few for 4 features: use"),
+        ({"real": Labeled(5), "num_classes": 4}, "intra_fid", "3 images in a class are too few for 4 features: use"),
+        ({"num_samples": 10, "num_classes": 4}, "intra_fid", "2 images in a class are too few for 4 features: use"),
         ({"extractor": Knows7(), "num_classes": 4}, "class_accuracy", "the extractor has 7 classes, but the generator"),
     ],
 )

@@ -45,7 +45,7 @@ from lit_gans.metrics.evaluator import (
 from lit_gans.metrics.folder import PictureFolder
 from lit_gans.metrics.protocol import is_biased, stamp
 from lit_gans.training.module import AdversarialModule
-from lit_gans.training.sampling import Weights
+from lit_gans.training.sampling import ClassFrequencies, Weights
 from lit_gans.training.translator import Direction, Translator
 
 logger = logging.getLogger(__name__)
@@ -63,8 +63,8 @@ class Generated:
         batches: uint8 batches (n, c, h, w), which are generated or read lazily.
         shape: number of channels, height and width.
         weights: weights of the generator, `ema` or `raw`; `pictures` for a folder of images.
-        num_classes: number of classes, through which the labels of the images cycle; 0 without classes.
-        labels: class of each image; None without classes.
+        num_classes: number of classes of the generator; 0 without classes.
+        labels, classes: class of each image, and frequencies of the classes; None without classes.
         truncation: bound for the absolute values of latents; None without truncation.
         trained_against: names of the feature extractors that the generator's loss uses.
     """
@@ -76,6 +76,7 @@ class Generated:
     weights: str
     num_classes: int = 0
     labels: Tensor | None = None
+    classes: ClassFrequencies | None = None
     truncation: float | None = None
     trained_against: tuple[str, ...] = ()
 
@@ -216,6 +217,7 @@ def _record(
         "protocol": stamp(
             evaluator,
             data=data,
+            classes=generated.classes,
             weights=generated.weights,
             resize=resize,
             truncation=generated.truncation,
@@ -255,7 +257,7 @@ def _samples(
     refuse_truncation(module, truncation)
     inputs = module.sampling_inputs(metrics.num_samples, metrics.seed, images)
     inputs = inputs if truncation is None else truncated(inputs, truncation)
-    labels = module.labels(metrics.num_samples)
+    labels = module.labels_like(images, metrics.num_samples)
     return Generated(
         {"checkpoint": checkpoint},
         metrics.num_samples,
@@ -267,6 +269,7 @@ def _samples(
         "raw" if weights == "raw" or module.averaged_generator is None else "ema",
         module.num_classes,
         labels,
+        module.class_frequencies(images),
         truncation,
         module.trains_against,
     )

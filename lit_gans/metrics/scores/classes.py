@@ -9,6 +9,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.data.class_frequencies import in_proportion
 from lit_gans.metrics.extractors.base import Features
 from lit_gans.metrics.scores.base import Compared, FeatureScore
 from lit_gans.metrics.scores.fid import Gaussian, frechet_distance
@@ -247,9 +248,9 @@ class IntraFID(LabeledScore):
         reason = super().unmeasurable(compared)
         if reason is not None or compared.labels is None:
             return reason
-        num_classes = compared.widths.classes
-        fewest_real = int(compared.labels.bincount(minlength=num_classes).min())
-        return self._too_few_in_a_class(min(fewest_real, compared.num_fake // num_classes), compared.widths.features)
+        of_fake = in_proportion(compared.labels, compared.num_fake)
+        counts = torch.stack([each.bincount(minlength=compared.widths.classes) for each in (compared.labels, of_fake)])
+        return self._too_few_in_a_class(int(counts.min()), compared.widths.features)
 
     def _too_few_in_a_class(self, fewest: int, num_features: int) -> str | None:
         """Returns a message if the smallest class has too few images, otherwise None.

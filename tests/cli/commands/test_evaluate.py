@@ -16,6 +16,7 @@ from lit_gans.callbacks import GenerativeMetrics
 from lit_gans.cli.commands.compare import compare
 from lit_gans.cli.commands.evaluate import evaluate
 from lit_gans.common.errors import RefusedInput
+from lit_gans.data.class_frequencies import in_proportion
 from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.unpaired import Unpaired
 from lit_gans.latents.truncation import truncated
@@ -124,15 +125,18 @@ def test_a_generator_with_classes_is_measured_inside_them(tiny_gan, random_image
     fit(module, random_images(), max_steps=1).save_checkpoint(path)
     inside = {"intra_fid": IntraFID(rank_deficient=True), "class_accuracy": ClassAccuracy()}
     record = evaluate(checkpoint=path, data=random_images(), metrics=metrics(**inside), device="cpu")
-    by_hand = Evaluator(DigitsExtractor(), metrics(**inside).scores, 30, num_classes=10)
+    by_hand = Evaluator(DigitsExtractor(), metrics(**inside).scores, 30, 7, num_classes=10)
     by_hand.add_real(random_images())
-    expected = by_hand.measure(to_uint8(module.sample(30, seed=1)), torch.arange(30) % 10)
+    labels = in_proportion(random_images().real_labels(), 30)
+    expected = by_hand.measure(to_uint8(module.decode(module.latents(30, seed=1), labels=labels)), labels)
     assert_same_scores(record, expected)
     assert {"metric/intra_fid_digits", "metric/class_accuracy_digits"} < set(expected)
+    assert record["protocol"]["classes"] == "as in the data"
     images = write(tmp_path / "real", pictures(30, 0))
     record = evaluate(checkpoint=path, real=images, metrics=metrics(**inside), device="cpu")
     assert record["left_out"] == {"intra_fid": "the real images have no classes."}
     assert "metric/class_accuracy_digits" in record
+    assert record["protocol"]["classes"] == "equal"
 
 
 def test_folders_of_several_sizes_are_refused_until_a_size_is_given(tmp_path):

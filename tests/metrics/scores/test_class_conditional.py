@@ -12,8 +12,9 @@ from lit_gans.metrics import (
     InceptionScore,
     IntraFID,
 )
-from lit_gans.metrics.extractors.base import Features
+from lit_gans.metrics.extractors.base import Features, Widths
 from lit_gans.metrics.extractors.digits import DigitsExtractor
+from lit_gans.metrics.scores.base import Compared
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +121,14 @@ def test_the_class_with_the_fewest_real_or_generated_images_decides(few, fewest,
         intra_fid.update(rows(len(labels)), real=kind == "real", labels=labels)
     with pytest.raises(RefusedInput, match=sentence):
         intra_fid.compute()
+
+
+def test_the_rarest_class_of_real_or_generated_images_decides_whether_the_distance_is_measured():
+    score, labels = IntraFID(), torch.tensor([0] * 90 + [1] * 8)
+    for num_fake, fewest in {9800: 8, 49: 4, 5: 0}.items():
+        compared = Compared(98, num_fake, Widths(features=8, classes=2), 0, labels)
+        assert score.unmeasurable(compared).startswith(f"{fewest} image"), num_fake
+    assert score.unmeasurable(Compared(98, 9800, Widths(features=7, classes=2), 0, labels)) is None
 
 
 @pytest.mark.parametrize("make", [ClassAccuracy, lambda: IntraFID(num_classes=4)])
