@@ -187,10 +187,15 @@ class Adversary(nn.Module):
             last_layer: the generator's last convolution, see `record_layer`.
 
         Raises:
-            RefusedInput: if an argument that an option needs is missing, or if data and output differ in more than
-                their number.
+            RefusedInput: if an argument that an option needs is missing, if gradients are enabled and the output has no
+                graph, or if data and output differ in more than their number.
         """
         self._raise_if_missing(data, reconstruction, last_layer)
+        if torch.is_grad_enabled() and not output.requires_grad:
+            raise RefusedInput(
+                "adversary.loss got an output without a graph, from which the generator learns nothing: pass the"
+                " generator's output, not data or a detached tensor. To only measure the loss, use torch.no_grad()."
+            )
         progress = self._progress(iteration, output)
         if progress.iterations < self.start:
             return output.new_zeros((), dtype=torch.float32)

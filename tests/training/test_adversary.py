@@ -34,7 +34,7 @@ def rows(seed, num=4):
     return torch.randn(num, 2, 6, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-DATA, OUTPUT = rows(1), rows(2)
+DATA, OUTPUT = rows(1), rows(2).requires_grad_()
 REAL, FAKE = (Critic()(images).detach() for images in (DATA, OUTPUT))
 DISCRIMINATOR_LOSSES = {
     "hinge": (1 - REAL).clamp(min=0).mean() + (1 + FAKE).clamp(min=0).mean(),
@@ -71,7 +71,7 @@ def test_the_losses_of_several_discriminators_and_of_nested_scores_are_added():
 
 
 def test_the_generators_backward_leaves_no_gradient_in_the_discriminator_and_the_step_none_in_the_generator():
-    adversary, output = Adversary(Critic()), OUTPUT.clone().requires_grad_()
+    adversary, output = Adversary(Critic()), OUTPUT.detach().clone().requires_grad_()
     adversary.loss(output).backward()
     assert output.grad.abs().sum() > 0
     assert all(parameter.grad is None and parameter.requires_grad for parameter in adversary.parameters())
@@ -103,7 +103,7 @@ def test_a_step_is_a_step_of_plain_torch():
 
 
 def squared_norms(images):
-    images = images.clone().requires_grad_()
+    images = images.detach().clone().requires_grad_()
     (gradient,) = torch.autograd.grad(Critic()(images).sum(), images)
     return gradient.flatten(1).square().sum(1)
 
@@ -275,7 +275,7 @@ def test_the_last_layer_must_be_a_convolution_that_has_run():
     layer = nn.Linear(6, 6).double()
     with record_layer(layer) as recorded:
         pass
-    output = OUTPUT.clone().requires_grad_()
+    output = OUTPUT.detach().clone().requires_grad_()
     with pytest.raises(RefusedInput, match="has recorded no forward pass"):
         Adversary(Critic()).loss(output, reconstruction=output.mean(), last_layer=recorded)
     with record_layer(layer) as recorded:
@@ -308,7 +308,11 @@ def test_data_and_output_that_are_exchanged_or_of_other_shapes_are_refused(monke
     adversary = Adversary(Critic())
     optimizer = torch.optim.SGD(adversary.parameters(), 0.1)
     with pytest.raises(RefusedInput, match="the data require a gradient: pass the data first"):
-        adversary.step(OUTPUT.clone().requires_grad_() * 2, DATA, optimizer)
+        adversary.step(OUTPUT * 2, DATA, optimizer)
+    with pytest.raises(RefusedInput, match="an output without a graph, from which the generator learns nothing"):
+        adversary.loss(OUTPUT.detach())
+    with torch.no_grad():
+        assert adversary.loss(OUTPUT.detach()) == adversary.loss(OUTPUT)
     monkeypatch.setattr(config, "jaxtyping_disable", True)  # as it is for users
     with pytest.raises(RefusedInput, match=r"data \(4, 2, 6, 4\) and output \(4, 2, 6, 6\) must have the same shape"):
         adversary.step(DATA[..., :4], OUTPUT, optimizer)
