@@ -13,7 +13,7 @@ from lit_gans.checkpoints.locate import find_checkpoint, zoo
 from lit_gans.data.faces import ATTRIBUTION
 from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.digits import MNIST_ATTRIBUTION
-from lit_gans.export.card import card
+from lit_gans.export.card import card_of_networks
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 
 PAGE = Path(__file__).parents[1] / "docs/guides/zoo.md"
@@ -44,7 +44,7 @@ def test_weights_carry_the_license_of_their_data_and_their_card_is_what_export_w
     assert config[RECORD]["measurements"][0]["protocol"]["weights"] == "ema"
     networks = dict.fromkeys(key.partition(".")[0] for key in tensors)
     has_samples = (zoo() / name / SAMPLES).is_file()
-    assert card(config, networks, "float16", False, has_samples) == (zoo() / name / CARD).read_text()
+    assert card_of_networks(config, networks, "float16", False, has_samples) == (zoo() / name / CARD).read_text()
 
 
 @pytest.mark.parametrize("name", DIGITS)

@@ -14,8 +14,9 @@ from typing import Any
 import yaml
 from lightning.pytorch import LightningDataModule
 
+from lit_gans.checkpoints.diffusers import WEIGHTS as DIFFUSERS_WEIGHTS
 from lit_gans.checkpoints.exported import CONFIG, HUB, RECORD, SAMPLES, TRAINING, WEIGHTS
-from lit_gans.checkpoints.format import EMA_KEY, FORMAT_KEY, class_path
+from lit_gans.checkpoints.format import EMA_KEY, FORMAT_KEY, class_path, split
 from lit_gans.checkpoints.locate import ZOO
 from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.config.load import class_of, config_of
@@ -67,6 +68,20 @@ def record_of(checkpoint: dict[str, Any], weights: Weights | None, license: str 
         return record | {"license": license or record["license"]}
 
 
+def described(
+    checkpoint: dict[str, Any], weights: Weights | None, license: str | None, measured: bool = True
+) -> dict[str, Any]:
+    """Returns the contents of `config.json` of a checkpoint, with the record that a card needs.
+
+    Args:
+        checkpoint, weights, license: see `record_of`.
+        measured: whether the scores of the checkpoint are those of the exported networks.
+    """
+    record = record_of(checkpoint, weights, license)
+    config, _, _ = split(checkpoint)
+    return {**config, RECORD: record if measured else record | {"measurements": []}}
+
+
 def _new_record(checkpoint: dict[str, Any]) -> dict[str, Any]:
     config = config_of(checkpoint)
     origin = config.get("init_from")
@@ -111,36 +126,56 @@ def _data(config: dict[str, Any]) -> dict[str, Any] | None:
     return {"name": name, **licensing, "repository": repository}
 
 
-def card(config: dict[str, Any], networks: Iterable[str], dtype: str, optimizers: bool, has_samples: bool) -> str:
-    """Returns the model card of an exported folder.
+def card(
+    config: dict[str, Any],
+    contents: str,
+    usage: str,
+    *,
+    dtype: str = "float32",
+    library: str = "lit-gans",
+    has_samples: bool = False,
+) -> str:
+    """Returns the model card of exported networks.
 
     Args:
-        config: contents of `config.json`, including the record of `record_of`.
-        networks: names of the networks in the folder.
+        config: contents of `config.json` of an exported folder, including the record of `record_of`.
+        contents: sentence that says what the exported files contain.
+        usage: Markdown text that shows how to use the files.
         dtype: data type of the weights.
-        optimizers: whether the folder contains `training.pt`.
-        has_samples: whether the folder contains `samples.png`.
+        library: library that loads the files, as the Hub names it.
+        has_samples: whether `samples.png` is next to the card.
     """
     gan_class = class_of(config["class_path"], CONFIG)
-    name = next((name for name, known in gans().items() if known is gan_class), gan_class.__name__.lower())
-    translates = issubclass(gan_class, Translator)
+    header = yaml.safe_dump(_header(config, gan_class, library), sort_keys=False, allow_unicode=True)
+    parts = [
+        f"---\n{header}---",
+        f"# {gan_class.__name__}",
+        f"Trained with lit_gans for {config['iteration']:,} iterations. {contents}",
+        *([f"![Samples of seed 0, not selected]({SAMPLES})"] if has_samples else []),
+        usage,
+    ]
+    lines = [*_license_lines(config[RECORD]), *_score_lines(config[RECORD], config["iteration"], dtype)]
+    return "\n".join([*(f"{part}\n" for part in parts), *lines])
+
+
+def card_of_networks(
+    config: dict[str, Any], networks: Iterable[str], dtype: str, optimizers: bool, has_samples: bool
+) -> str:
+    """Returns the model card of a folder that `save_networks` writes.
+
+    Args:
+        config, dtype, has_samples: see `card`.
+        networks: names of the networks in the folder.
+        optimizers: whether the folder contains `training.pt`.
+    """
+    gan_class = class_of(config["class_path"], CONFIG)
     folders = {CycleGAN: "unpaired", Pix2Pix: "paired_folder"}
     data = next((data for model, data in folders.items() if issubclass(gan_class, model)), "folder")
-    settings = " ".join([f"model={name}", *_settings(config, gan_class)])
-    call = "translate(images)" if translates else "sample(16, seed=0)"
-    header = yaml.safe_dump(_header(config, gan_class.__name__, name, translates), sort_keys=False, allow_unicode=True)
-    text = f"""---
-{header}---
-
-# {gan_class.__name__}
-
-Trained with lit_gans for {config["iteration"]:,} iterations. `{WEIGHTS}` contains the networks
-{", ".join(f"`{network}`" for network in sorted(networks))}. `{CONFIG}` contains the class and its arguments.
-"""
-    if has_samples:
-        text += f"\n![Samples of seed 0, not selected]({SAMPLES})\n"
-    text += f"""
-```python
+    settings = " ".join([f"model={_name(gan_class)}", *_settings(config, gan_class)])
+    call = "translate(images)" if issubclass(gan_class, Translator) else "sample(16, seed=0)"
+    contents = f"""`{WEIGHTS}` contains the networks
+{", ".join(f"`{network}`" for network in sorted(networks))}. `{CONFIG}` contains the class and its arguments."""
+    usage = f"""```python
 from lit_gans import load
 
 images = load("FOLDER or hf://owner/name").{call}  # (n, channels, height, width) in [0, 1]
@@ -150,19 +185,60 @@ To start a training run on other images with these networks:
 
 ```bash
 lit-gans train {settings} data={data} data.root=IMAGES init_from="FOLDER or hf://owner/name"
-```
-"""
+```"""
     if optimizers:
-        text += f"""
+        usage += f"""
+
 `{TRAINING}` contains the optimizer states and the settings of the run, including its paths. With the same settings and
-data, `lit-gans train ... resume=FOLDER` continues as if the run had not ended.
-"""
-    return "\n".join([text, *_license_lines(config[RECORD]), *_score_lines(config[RECORD], config["iteration"], dtype)])
+data, `lit-gans train ... resume=FOLDER` continues as if the run had not ended."""
+    return card(config, contents, usage, dtype=dtype, has_samples=has_samples)
 
 
-def _header(config: dict[str, Any], title: str, name: str, translates: bool) -> dict[str, Any]:
+def card_for_diffusers(config: dict[str, Any], dtype: str) -> str:
+    """Returns the model card of a folder that `save_diffusers` writes. See `card` for the arguments."""
+    usage = """```python
+from diffusers import AutoencoderKL
+
+autoencoder = AutoencoderKL.from_pretrained("FOLDER or owner/name")
+latents = autoencoder.encode(images).latent_dist.sample()  # images (n, channels, height, width) in [-1, 1]
+images = autoencoder.decode(latents).sample
+```
+
+To start a training run on other images with this autoencoder, use `lit-gans train ... init_from=FOLDER`."""
+    return card(config, f"`{DIFFUSERS_WEIGHTS}` contains the autoencoder.", usage, dtype=dtype, library="diffusers")
+
+
+def card_for_onnx(config: dict[str, Any], file: str, inputs: dict[str, str]) -> str:
+    """Returns the model card of a file that `export_onnx` writes.
+
+    Args:
+        config: see `card`.
+        file: name of the file.
+        inputs: shape of each input of the generator as text, by name.
+    """
+    rows = "\n".join(f"| `{name}` | {shape} |" for name, shape in inputs.items())
+    arguments = ", ".join(f'"{name}": {name}' for name in inputs)
+    usage = f"""| input | shape |
+|---|---|
+{rows}
+
+```python
+import onnxruntime
+
+generator = onnxruntime.InferenceSession("{file}")
+(images,) = generator.run(None, {{{arguments}}})  # (n, channels, height, width) in [0, 1]
+```"""
+    return card(config, f"`{file}` contains the generator.", usage, library="onnx")
+
+
+def _name(gan_class: type) -> str:
+    """Returns the name by which a class of GANs is registered, or the class's own name in lower case."""
+    return next((name for name, known in gans().items() if known is gan_class), gan_class.__name__.lower())
+
+
+def _header(config: dict[str, Any], gan_class: type, library: str) -> dict[str, Any]:
     record, data = config[RECORD], config[RECORD]["data"] or {}
-    task = "image-to-image" if translates else "unconditional-image-generation"
+    task = "image-to-image" if issubclass(gan_class, Translator) else "unconditional-image-generation"
     results, metrics = [], []
     for measurement in record["measurements"]:
         extractor = measurement["protocol"].get("extractor")
@@ -176,14 +252,17 @@ def _header(config: dict[str, Any], title: str, name: str, translates: bool) -> 
         results += [{"task": {"type": task}, "dataset": dataset, "metrics": values}] if values else []
     header: dict[str, Any] = {
         "license": license_of(record) or UNKNOWN,
-        "library_name": "lit-gans",
+        "library_name": library,
         "pipeline_tag": task,
-        "tags": ["gan", name],
+        "tags": ["gan", _name(gan_class)],
     }
     if data.get("repository"):
         header["datasets"] = [data["repository"]]
     if results:
-        header |= {"metrics": [*dict.fromkeys(metrics)], "model-index": [{"name": title, "results": results}]}
+        header |= {
+            "metrics": [*dict.fromkeys(metrics)],
+            "model-index": [{"name": gan_class.__name__, "results": results}],
+        }
     return header
 
 

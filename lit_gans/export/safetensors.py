@@ -15,7 +15,7 @@ from lit_gans.common.atomic import replacing
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import class_of
 from lit_gans.data.images import write_grid
-from lit_gans.export.card import card, record_of, refuse_license
+from lit_gans.export.card import card_of_networks, record_of, refuse_license
 from lit_gans.training.module import AdversarialModule
 from lit_gans.training.sampling import Weights
 
@@ -70,17 +70,18 @@ def save_networks(
         save_file(copies, part, metadata={"format": "pt"})
     for name in (CARD, SAMPLES):  # existing files would describe different networks
         (folder / name).unlink(missing_ok=True)
-    _write_text(folder / CONFIG, json.dumps(config, indent=2) + "\n")
+    write_text(folder / CONFIG, json.dumps(config, indent=2) + "\n")
     has_samples = _write_samples(folder)
     networks = dict.fromkeys(name.partition(".")[0] for name in tensors)
-    _write_text(folder / CARD, card(config, networks, dtype, optimizers, has_samples))
+    write_text(folder / CARD, card_of_networks(config, networks, dtype, optimizers, has_samples))
     if optimizers:
         with replacing(folder / TRAINING) as part:
             torch.save(rest | {NETWORKS: networks_digest(tensors)}, part)
     return folder
 
 
-def _write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file atomically. Surrogates, which UTF-8 cannot encode, become escape sequences."""
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8", errors="backslashreplace")
 

@@ -80,7 +80,7 @@ demo | checkpoint is required, for example: lit-gans demo checkpoint=outputs/
 scale checkpoint=run | input is required, for example: lit-gans scale checkpoint=outputs/
 report run=empty | run=empty: there is no config.yaml in it
 export checkpoint=run "license=CC BY-SA 4.0" | license=CC BY-SA 4.0: use an identifier of the Hugging Face Hub
-export checkpoint=run format=onnx license=mit | format=onnx writes no model card: leave out license=.
+export checkpoint=run format=onnx license=MIT | license=MIT: use an identifier of the Hugging Face Hub in lower case
 export checkpoint=run format=torch | Parser key "format": Expected a typing.Literal['safetensors', 'onnx', 'diffusers']
 describe model=dcgan data.image_size=41 | image_size=41: the dcgan networks double a map
 evaluate checkpoint=run metrics.num_samples=9 | 'metrics.num_samples'; it is a key of an option: also set metrics=NAME

@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Literal
 
 from lit_gans.checkpoints.diffusers import WEIGHTS as DIFFUSERS_WEIGHTS
-from lit_gans.checkpoints.exported import WEIGHTS
+from lit_gans.checkpoints.exported import CARD, WEIGHTS
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.checkpoint import turn
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import output_file, results_folder
+from lit_gans.export.card import card_for_diffusers, card_for_onnx, described, refuse_license
 from lit_gans.export.diffusers import save_diffusers
 from lit_gans.export.onnx import example_inputs, export_onnx
-from lit_gans.export.safetensors import Dtype, save_networks
+from lit_gans.export.safetensors import Dtype, save_networks, write_text
 from lit_gans.training.sampling import Weights
 from lit_gans.training.translator import Direction
 
@@ -79,8 +80,7 @@ def export(
     factors = {name: value for name, value in factors.items() if value is not None}
     if factors and format != "diffusers":
         raise RefusedInput(f"{'= and '.join(factors)}= applies to format=diffusers only: leave it out.")
-    if license is not None and format != "safetensors":
-        raise RefusedInput(f"format={format} writes no model card: leave out license=.")
+    refuse_license(license)
     path = find_checkpoint(checkpoint)
     name = {"safetensors": "networks", "onnx": "generator.onnx", "diffusers": "diffusers"}[format]
     target = Path(output) if output else results_folder(checkpoint, path) / name
@@ -92,15 +92,17 @@ def export(
         written = save_networks(content, target, weights, dtype, optimizers, license)
         print(f"networks of {type(module).__name__}: {written}")
         return written
+    used: Weights = "raw" if weights == "raw" or module.averaged_generator is None else "ema"
     if format == "diffusers":
         written = save_diffusers(module, target, weights, dtype, **factors)
-    else:
-        written = export_onnx(module, target, weights)
-    used = "raw" if weights == "raw" or module.averaged_generator is None else "ema"
-    print(f"generator of {type(module).__name__}, {used} weights: {written}")
-    if format == "diffusers":
+        write_text(written / CARD, card_for_diffusers(described(content, used, license), dtype))
+        print(f"generator of {type(module).__name__}, {used} weights: {written}")
         return written
-    shapes = (f"{name} ({', '.join(map(str, ['n', *x.shape[1:]]))})" for name, x in example_inputs(module).items())
-    print(f"  inputs    {', '.join(shapes)}")
+    written = export_onnx(module, target, weights)
+    shapes = {name: f"({', '.join(map(str, ['n', *x.shape[1:]]))})" for name, x in example_inputs(module).items()}
+    described_as = described(content, used, license, measured=direction == "a_to_b")
+    write_text(written.with_name(f"{written.name}.md"), card_for_onnx(described_as, written.name, shapes))
+    print(f"generator of {type(module).__name__}, {used} weights: {written}")
+    print(f"  inputs    {', '.join(f'{name} {shape}' for name, shape in shapes.items())}")
     print(f"  output    images (n, {', '.join(map(str, module.image_shape))})")
     return written

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from lightning.pytorch.callbacks import LambdaCallback
 
 from lit_gans.callbacks import InitFrom
@@ -43,6 +44,11 @@ def test_an_onnx_file(ran, run):
     session = onnxruntime.InferenceSession(str(run / "generator.onnx"), providers=["CPUExecutionProvider"])
     (images,) = session.run(None, {"latents": module.latents(3, seed=1).numpy()})
     torch.testing.assert_close(torch.from_numpy(images), module.sample(3, seed=1), rtol=0, atol=1e-5)
+    card = ModelCard.load(run / "generator.onnx.md")
+    assert (card.data.library_name, card.data.license) == ("onnx", "other")
+    assert "| `latents` | (n, 6) |" in card.text
+    ran("export", "checkpoint=run", "format=onnx", "license=mit")
+    assert ModelCard.load(run / "generator.onnx.md").data.license == "mit"
 
 
 def test_onnx_is_the_generator_in_float32_alone(refused, run):
@@ -60,6 +66,9 @@ def test_an_autoencoder_for_diffusers_from_which_a_run_begins(
     module = load(saved("autoencoder_kl", **LAYOUT))
     out = ran("export", "checkpoint=run", "format=diffusers")
     assert out == "generator of AutoencoderKL, ema weights: run/diffusers\n"
+    card = ModelCard.load("run/diffusers/README.md")
+    assert (card.data.library_name, card.data.tags) == ("diffusers", ["gan", "autoencoder_kl"])
+    assert "AutoencoderKL.from_pretrained" in card.text
     assert "without optimizers" in refused("export", "checkpoint=run", "format=diffusers", "optimizers=true")
     again = tiny_gan("autoencoder_kl", **LAYOUT)
     begun = LambdaCallback(
