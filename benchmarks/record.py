@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
 import shlex
 import tempfile
 from collections.abc import Sequence
@@ -36,7 +35,7 @@ def record(command: str, run: str, judges: Sequence[str] = (), output: str = str
         The new results, one for each extractor.
 
     Raises:
-        RefusedInput: The command does not train what the run has trained, or the run has not ended.
+        RefusedInput: The command does not train what the run has trained, the run has not ended, or no FID is measured.
     """
     config = DictConfig(OmegaConf.load(Path(run, "config.yaml")))
     refuse_other_command(command, config)
@@ -63,7 +62,12 @@ def measured(command: str, iterations: int, checkpoint: Path, judge: str | None)
             raise RefusedInput(f"{checkpoint} cannot be evaluated.")
         evaluation = json.loads(file.read_text())
     protocol = evaluation["protocol"]
-    halves = next((value for name, value in evaluation.items() if "two halves" in name), math.nan)
+    halves = next((value for name, value in evaluation.items() if "two halves" in name), None)
+    if halves is None:
+        raise RefusedInput(
+            f"{checkpoint}: {protocol['extractor']} measures no FID, which the page compares with that of two halves of"
+            " the real images. Record a run whose metrics have metrics.scores.fid."
+        )
     scores = {name.removeprefix("metric/"): value for name, value in evaluation.items() if name.startswith("metric/")}
     return {
         "command": command,

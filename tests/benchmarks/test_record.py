@@ -42,6 +42,9 @@ def test_the_last_checkpoint_of_a_run_is_recorded_and_another_command_refused(ra
             record(f"{COMMAND} {change}", "run", output=str(output))
     with pytest.raises(RefusedInput, match="begin with lit-gans train"):
         record("python train.py", "run", output=str(output))
+    ran("train", *COMMAND.split()[2:], "metrics.scores.fid=null", "hydra.run.dir=without")
+    with pytest.raises(RefusedInput, match="digits measures no FID, which the page compares"):
+        record(COMMAND, "without", output=str(output))
 
 
 def recorded():
