@@ -67,7 +67,7 @@ train TINY trainer.default_root_dir=memory://bucket/run | memory://bucket/run: e
 train TINY hydra.run.dir=text.txt/run | hydra.run.dir=text.txt/run: the folder cannot be created
 sample | checkpoint is required, for example: lit-gans sample checkpoint=outputs/
 interpolate checkpoint=run num=0 | num=0 must be at least 1
-interpolate checkpoint=run output=walk.avi | output=walk.avi: expected a folder; interpolate and directions also write .gif
+interpolate checkpoint=run output=walk.avi | output=walk.avi: expected a folder; interpolate and directions also write
 sample checkpoint=run output=samples.png | output=samples.png: expected a folder; interpolate and directions also write
 sample checkpoint=run num = 3 | num: settings are given as KEY=VALUE, without spaces before and after the '='
 train TINY minutes= 3 | minutes: settings are given as KEY=VALUE, without spaces
