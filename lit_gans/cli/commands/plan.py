@@ -254,7 +254,7 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
         f"{f', {classes} classes (model.num_classes={classes} uses them)' if classes else ''}, {device.type}"
     )
     if pictures.num < _FEW and choice.begins is None:
-        yield f"fewer than {_FEW} images: init_from= begins with networks of similar images, which need fewer repeats of each"
+        yield f"fewer than {_FEW} images: init_from= begins with networks of similar images, which need fewer repeats"
     if pictures.unreadable:
         opened = f"{len(pictures.unreadable)} of {min(pictures.num, LOOKED_AT)} images that were opened"
         text = "\n".join(f"    {reason}" for reason in pictures.unreadable)
