@@ -10,6 +10,7 @@ from PIL import Image
 from tests.docs.blocks import ROOT
 
 EXAMPLES = sorted((ROOT / "docs/examples").glob("*.py"))
+SMALLER = {"super_resolution": ["--faces=200"]}
 GUIDE = (ROOT / "docs/guides/adversary.md").read_text()
 
 
@@ -25,7 +26,7 @@ def test_an_example_runs_with_and_without_the_adversary(path, tmp_path, monkeypa
     seen = {}
     for name, options in {"with": ["--weight=10"], "again": ["--weight=10"], "without": ["--weight=0"]}.items():
         output = tmp_path / f"{name}.png"
-        scores = run(path, output, monkeypatch, capsys, "--steps=3", *options)
+        scores = run(path, output, monkeypatch, capsys, "--steps=3", *SMALLER.get(path.stem, ()), *options)
         assert len(scores) == 2
         with Image.open(output) as image:
             assert len(image.convert("L").getcolors()) > 2
@@ -67,3 +68,15 @@ def test_a_voice_is_periodic_and_noise_is_not():
     assert example["periodicity"](torch.randn_like(waves), cycles, voiced).mean().abs() < 0.1
     assert example["periodicity"](waves, 1.13 * cycles, voiced).mean() < 0.5, "of another pitch"
     assert example["spectral_distance"](waves, waves) == 0
+
+
+def test_enlarged_faces_are_worse_than_true_ones_by_both_scores():
+    example = runpy.run_path(str(ROOT / "docs/examples/super_resolution.py"))
+    faces = example["Avatars"](num_images=40, image_size=64).packed.images / 127.5 - 1
+    small = torch.nn.functional.avg_pool2d(faces, 4)
+    true, blurred = (example["scores"](images, faces) for images in (faces, example["enlarged"](small)))
+    assert true["fid"] == pytest.approx(0, abs=1e-3)
+    assert true["psnr"] == float("inf")
+    assert blurred["fid"] > 100
+    assert blurred["psnr"] < 25
+    assert example["Enlarger"]()(small).shape == faces.shape
