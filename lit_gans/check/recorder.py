@@ -612,7 +612,7 @@ def _has_rows(value: Any) -> TypeGuard[Tensor]:
         and value.is_floating_point()
         and value.dim() > 1
         and len(value) > 0
-        and value[0].numel() >= _FEWEST
+        and value.shape[1:].numel() >= _FEWEST
         and not value.is_meta
         and not is_sharded(value)
     )
