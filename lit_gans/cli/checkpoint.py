@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.video import VIDEOS
 from lit_gans.config.load import config_of, module_from
 from lit_gans.config.run_folder import refuse_folder, results_folder
 from lit_gans.data.images import WHITE, Frame
@@ -18,7 +20,15 @@ from lit_gans.training.translator import Direction, Translator
 
 
 def opened(checkpoint: str, output: str | None) -> tuple[dict[str, Any], Path]:
-    """Returns the contents of a checkpoint and the output folder."""
+    """Returns the contents of a checkpoint and the output folder.
+
+    Raises:
+        RefusedInput: If the output has the extension of an image or a video, and is no folder.
+    """
+    kind, _ = mimetypes.guess_type(output or "")
+    if kind is not None and kind.startswith(("image/", "video/")) and not Path(str(output)).is_dir():
+        videos = " or ".join(VIDEOS)
+        raise RefusedInput(f"output={output}: expected a folder; interpolate and directions also write {videos}.")
     path = find_checkpoint(checkpoint)
     folder = Path(output) if output else results_folder(checkpoint, path) / "generated"
     refuse_folder(folder, "output")

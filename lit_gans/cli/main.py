@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from lit_gans.cli.command import described, main_of, names
 from lit_gans.common.errors import nearest
-from lit_gans.config.mistakes import DONE, FAILED, REFUSED, STOPPED, exit_with_2
+from lit_gans.config.mistakes import DONE, FAILED, REFUSED, STOPPED, exit_with_2, refuse_spaces
 
 _FLAGS = ("-h", "--help")
 _LAST = """
@@ -58,7 +58,7 @@ def run(arguments: list[str]) -> int:
         print(f"lit-gans: there is no command '{name}'; {nearest(name, names())}", file=sys.stderr)
         return REFUSED
     if not {*_FLAGS} & {*rest} or name == "fit":  # the Lightning CLI prints its own help
-        return stopped(lambda: main_of(name)(rest))
+        return exit_with_2(lambda: refuse_spaces(rest)) or stopped(lambda: main_of(name)(rest))
     from lit_gans.cli.help import command_help, train_help
 
     if name != "train":

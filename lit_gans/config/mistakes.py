@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -31,6 +33,15 @@ def exit_with_2(command: Callable[[], int | None]) -> int:
             traceback.print_exception(error)
         print(f"lit-gans: {error}", file=sys.stderr)
         return REFUSED
+
+
+def refuse_spaces(arguments: list[str]) -> None:
+    """Raises `RefusedInput` for `key = value`, which a shell passes on as several arguments."""
+    for before, item in itertools.pairwise(arguments):
+        ends = re.fullmatch(r"[\w.@/+~]+=", before) and "=" not in item and not item.startswith("-")
+        if ends or item.startswith("="):
+            key = before.rstrip("=")
+            raise RefusedInput(f"{key}: settings are given as KEY=VALUE, without spaces before and after the '='.")
 
 
 def error_message(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Set
 from dataclasses import is_dataclass
 from functools import cache
@@ -29,6 +30,10 @@ from lit_gans.training.optim import OptimizerConfig, optimizer_names
 from lit_gans.training.schedules import Schedule
 
 Target = type | Callable[..., Any]
+
+# jsonargparse's message for a value of a wrong type
+_NOT_A_NUMBER = re.compile(r"Parser key \"(.+?)\": Expected a <class '(int|float)'>\. Got value: (.*)")
+_NUMBERS = {"int": "a whole number", "float": "a number"}
 
 
 def schema(target: Target | OptimizerConfig) -> dict[str, Any]:
@@ -170,7 +175,11 @@ def validated(
         # jsonargparse's message lists the errors of all types of a union; the cause is more specific
         if isinstance(error.__cause__, RefusedInput):
             raise RefusedInput(_with_key(key, str(error.__cause__))) from error
-        raise RefusedInput(one_line(str(error).replace('"it.', f'"{prefix}').replace("'it.", f"'{prefix}"))) from error
+        text = one_line(str(error).replace('"it.', f'"{prefix}').replace("'it.", f"'{prefix}"))
+        of_number = _NOT_A_NUMBER.fullmatch(text)
+        raise RefusedInput(
+            f"{of_number[1]}={of_number[3]}: expected {_NUMBERS[of_number[2]]}." if of_number else text
+        ) from error
 
 
 def target_class(path: Any, key: str) -> type:

@@ -30,8 +30,7 @@ class Survey:
         same_shape: whether the aspect ratios of 90 % of the images differ by less than 10 % from the aspect ratio of
             the median size.
         channels: 1 if all images are gray, otherwise 3. For arrays, the largest number of channels.
-        unreadable: number of sampled files that could not be read.
-        reason: path of the first unreadable file, and the reason why it could not be read.
+        unreadable: for each sampled file that could not be read, its path and the reason.
     """
 
     num: int
@@ -40,8 +39,7 @@ class Survey:
     width: int
     same_shape: bool
     channels: int
-    unreadable: int = 0
-    reason: str = ""
+    unreadable: tuple[str, ...] = ()
 
 
 def survey(paths: Sequence[Path], num_classes: int = 0, frame: Frame = Frame(None, 3)) -> Survey:
@@ -77,7 +75,7 @@ def survey(paths: Sequence[Path], num_classes: int = 0, frame: Frame = Frame(Non
     width, height = (int(statistics.median(side)) for side in zip(*sizes, strict=True))
     ratios = sorted(abs(w * height / (h * width) - 1) for w, h in sizes)
     same_shape = ratios[int(0.9 * (len(ratios) - 1))] < 0.1
-    return Survey(len(paths), num_classes, height, width, same_shape, channels, len(reasons), "".join(reasons[:1]))
+    return Survey(len(paths), num_classes, height, width, same_shape, channels, tuple(reasons))
 
 
 def _channels_of(values: np.ndarray) -> int:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from jaxtyping import Float, Int64
 from torch import Tensor, cat, nn
 
+from lit_gans.common.annotations import converts_numbers
 from lit_gans.common.size import Size
 from lit_gans.networks.blocks import (
     Block,
@@ -73,6 +74,7 @@ class DCGANGenerator(nn.Module):
             concatenated with the latents.
     """
 
+    @converts_numbers
     def __init__(
         self,
         latent_dim: int,
@@ -125,6 +127,7 @@ class DCGANDiscriminator(nn.Module):
             the features onto the class embedding.
     """
 
+    @converts_numbers
     def __init__(
         self,
         channels: int,

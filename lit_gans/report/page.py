@@ -63,6 +63,12 @@ class Run:
                 rows = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
         return cls(folder, config, rows)
 
+    @property
+    def iterations(self) -> int:
+        """Number of iterations. A row with losses is of the iteration that begins at its step."""
+        ends = (row["step"] + any(name.startswith("loss/") for name in row) for row in self.rows)
+        return int(max(ends, default=0))
+
     def curve(self, name: str) -> tuple[list[float], list[float]]:
         """Returns the iterations and the values of a column."""
         points = [(row["step"], row[name]) for row in self.rows if name in row]
@@ -115,7 +121,7 @@ def page(
         title=run.folder.parent.name + "/" + run.folder.name,
         model=_name(run.config.get("model")),
         data=_name(run.config.get("data")),
-        iterations=int(max((row["step"] for row in run.rows), default=0)),
+        iterations=run.iterations,
         last={name: values[-1] for name, (_, values) in scores.items()},
         samples=_grid(samples, max(1, round(len(samples) ** 0.5))),
         by_class=None if by_class is None else _grid(by_class, num_classes),

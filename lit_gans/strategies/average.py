@@ -130,7 +130,7 @@ class NetworkAverage(Callback):
             that the average quickly forgets the initial weights.
 
     Raises:
-        RefusedInput: `decay` is outside [0, 1).
+        RefusedInput: `decay` is outside [0, 1), or the module has no such network.
     """
 
     @converts_numbers
@@ -147,6 +147,11 @@ class NetworkAverage(Callback):
     @property
     def state_key(self) -> str:
         return f"NetworkAverage({self.network})"
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if self.network not in dict(pl_module.named_modules(remove_duplicate=False)):
+            names = ", ".join(name for name, _ in pl_module.named_children())
+            raise RefusedInput(f"{self.state_key}: {type(pl_module).__name__} has no such network, but has: {names}.")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._averaged_network not in (None, pl_module.get_submodule(self.network)):

@@ -240,6 +240,8 @@ class NetworkStrategy(DDPStrategy):
 
     def on_exception(self, exception: BaseException) -> None:
         self._failed = True
+        if self._watch is not None:
+            self._watch.on_exception(self.lightning_module.trainer, self.lightning_module, exception)
         if isinstance(exception, RuntimeError) and not isinstance(exception, RanksDisagree):
             try:  # mismatched collectives might have caused the error
                 self.positions.compare()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from operator import add
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn import functional
 
+from lit_gans.common.annotations import converts_numbers
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import Noise
 from lit_gans.common.precision import full_precision
@@ -115,6 +116,7 @@ class Adversary(nn.Module):
         True
     """
 
+    @converts_numbers
     def __init__(
         self,
         discriminator: nn.Module | Sequence[nn.Module],
@@ -134,8 +136,6 @@ class Adversary(nn.Module):
         ramp: int = 0,
     ) -> None:
         super().__init__()
-        if loss not in get_args(LossName):
-            raise RefusedInput(f"loss={loss!r} does not exist: use one of {', '.join(get_args(LossName))}.")
         refuse_weights(weight=weight, feature_matching=feature_matching, r1_gamma=r1_gamma, r2_gamma=r2_gamma)
         refuse_weights(gradient_penalty=gradient_penalty, approximate_r1=approximate_r1, lecam=lecam)
         refuse_below(1, penalty_every=penalty_every)

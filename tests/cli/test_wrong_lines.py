@@ -46,7 +46,7 @@ train TINY --max_steps 10 | unrecognized arguments: --max_steps: settings are gi
 train experiment=experiment/swept.yaml | hydra.mode=MULTIRUN in a file starts no sweep: add -m to the command line
 train TINY +model.n_critc=1 | model.n_critc: DCGAN has no such argument; did you mean 'n_critic'?
 train TINY +model.generator_optimizer.momentum=0.9 | has no effect: Adam has no such argument; valid names:
-train TINY model.n_critic=abc | Parser key "model.n_critic": Expected a <class 'int'>. Got value: abc
+train TINY model.n_critic=abc | model.n_critic=abc: expected a whole number
 train TINY model.n_critic=0 | model: n_critic=0 must be at least 1.
 train TINY model.generator_optimizer.lr=abc | "model.generator_optimizer": Not of type OptimizerConfig: lr='abc'
 train TINY callbacks=power_ema callbacks.power_ema.widths=[0.1,0.3] | width=0.3 must be greater than 0 and less than
@@ -67,6 +67,14 @@ train TINY trainer.default_root_dir=memory://bucket/run | memory://bucket/run: e
 train TINY hydra.run.dir=text.txt/run | hydra.run.dir=text.txt/run: the folder cannot be created
 sample | checkpoint is required, for example: lit-gans sample checkpoint=outputs/
 interpolate checkpoint=run num=0 | num=0 must be at least 1
+interpolate checkpoint=run output=walk.avi | output=walk.avi: expected a folder; interpolate and directions also write
+sample checkpoint=run output=samples.png | output=samples.png: expected a folder; interpolate and directions also write
+sample checkpoint=run num = 3 | num: settings are given as KEY=VALUE, without spaces before and after the '='
+train TINY minutes= 3 | minutes: settings are given as KEY=VALUE, without spaces
+train experiment=photos minute=3 data.root=gone | there is no key 'minute'; did you mean 'minutes'?
+train experiment=photos minutes=1h data.root=gone | minutes=1h: expected a number
+train experiment=photos data.rot=gone | there is no key 'data.rot'; did you mean 'data.root'?
+train experiment=photos --data.root gone | unrecognized arguments: --data.root: settings are given as key=value
 interpolate checkpoint=run output=text.txt/walk.gif | text.txt: the folder cannot be created
 average | run is required, for example: lit-gans average run=outputs/
 average run=run | width is required, for example: lit-gans average run=outputs/

@@ -1,14 +1,20 @@
 """Arguments have the number types of their annotations, however they were given."""
 
+import importlib
+import inspect
+import pkgutil
+import typing
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
 
+import lit_gans
 from lit_gans import RefusedInput
-from lit_gans.common.annotations import converted
+from lit_gans.common.annotations import _annotations, converted
 from lit_gans.common.size import Size
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.optim import OptimizerConfig
@@ -101,3 +107,30 @@ def test_a_default_may_be_of_another_type_than_its_annotation():
     assert Sloppy(None).width is Sloppy(width=None).width is None
     with pytest.raises(RefusedInput, match=r"width=2\.5 must be a whole number"):
         Sloppy(2.5)
+
+
+# classes that only this package constructs, from arguments that it has checked
+INTERNAL = {"Augmentations", "Frame", "Generated", "GeneratorGraph", "GradientState"}
+
+
+def has_choices(annotation):
+    return typing.get_origin(annotation) is Literal or any(map(has_choices, typing.get_args(annotation)))
+
+
+def constructors_with_choices():
+    """Yields each public class of the package and each of its arguments that is a choice."""
+    for info in pkgutil.walk_packages(lit_gans.__path__, "lit_gans."):
+        module = importlib.import_module(info.name) if not info.name.endswith("__main__") else None
+        for name, cls in vars(module).items() if module else ():
+            ours = inspect.isclass(cls) and cls.__module__ == info.name and not name.startswith("_")
+            if ours and name not in INTERNAL and "__init__" in vars(cls):
+                for argument, annotation in _annotations(inspect.unwrap(cls.__init__)).items():
+                    if has_choices(annotation):
+                        yield pytest.param(cls, argument, id=f"{name}-{argument}")
+
+
+@pytest.mark.parametrize(("cls", "argument"), [*constructors_with_choices()])
+def test_a_value_that_is_no_choice_is_refused_by_every_constructor(cls, argument, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as it is for users
+    with pytest.raises(RefusedInput, match=rf"^{argument}='no such choice'"):
+        cls(**{argument: "no such choice"})

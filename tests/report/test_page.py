@@ -59,6 +59,15 @@ def test_a_page_needs_no_other_file_and_shows_what_the_folder_holds(run):
     assert "lit-gans sample checkpoint=a b" in shown
 
 
+@pytest.mark.parametrize(
+    ("last", "iterations"), [("1599,1.0,", 1600), ("1599,1.0,\n1600,,20.5", 1600), ("0,,9.5", 0), ("9,,\n8,1.0,", 9)]
+)
+def test_the_number_of_iterations_counts_the_last_one_with_a_loss(tmp_path, last, iterations):
+    (tmp_path / "config.yaml").write_text("model: null\ndata: null\n")
+    (tmp_path / "metrics.csv").write_text(f"step,loss/generator,metric/fid_x\n{last}\n")
+    assert Run.read(tmp_path).iterations == iterations
+
+
 def test_a_run_without_metrics_and_samples_has_a_page(tmp_path):
     (tmp_path / "config.yaml").write_text("model: null\ndata: null\n")
     text = page(Run.read(tmp_path), SAMPLES)

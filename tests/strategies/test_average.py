@@ -301,3 +301,10 @@ def test_validations_use_the_average_under_every_strategy_and_training_continues
 def test_a_decay_that_diverges_is_refused():
     with pytest.raises(RefusedInput, match=r"decay=1.0 must lie in \[0, 1\)"):
         NetworkAverage("generator", 1)
+
+
+def test_a_network_that_the_module_does_not_have_is_refused_with_those_that_it_has():
+    with pytest.raises(
+        RefusedInput, match=r"NetworkAverage\(unet\): Own has no such network, but has: generator, critic\."
+    ):
+        train(devices=1, callbacks=[NetworkAverage("unet")])

@@ -54,6 +54,27 @@ def test_arguments_that_only_automatic_optimization_follows_name_what_a_module_c
         train(devices=1, strategy=NetworkDDP(), **arguments)
 
 
+class Emptied(Own):
+    """Removes the gradients before each step instead of after it."""
+
+    def step(self, optimizer):
+        optimizer.zero_grad()
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    "given", [lambda: {"strategy": NetworkDDP()}, lambda: {"callbacks": [WatchManualOptimization()]}]
+)
+def test_an_optimizer_that_never_has_a_gradient_gives_a_warning(given):
+    train(Emptied, devices=1)  # silently, with Lightning's own strategy
+    with pytest.warns(UserWarning, match="stepped without a gradient in every step") as said:
+        train(Emptied, devices=1, **given())
+    sentences = [str(each.message) for each in said]
+    for name in ("generator.0.weight", "critic.0.weight"):
+        assert any(f"the SGD of {name} stepped without" in sentence for sentence in sentences)
+    train(devices=1, **given())  # any warning is an error
+
+
 @pytest.mark.parametrize("arguments", [{"gradient_clip_val": 0.5}, {"accumulate_grad_batches": 2}])
 def test_automatic_optimization_follows_them(arguments):
     train(Automatic, devices=1, strategy=NetworkDDP(), **arguments)

@@ -13,7 +13,7 @@ from lit_gans.common.errors import refusing
 from lit_gans.demo.app import app
 
 
-def demo(checkpoint: str, port: int = 7860, host: str = "127.0.0.1", directions: int = 5) -> None:
+def demo(checkpoint: str, port: int = 7860, host: str = "127.0.0.1", directions: int = 5, share: bool = False) -> None:
     """Serves a web page to explore a generator until Ctrl-C is pressed. Needs the extra `demo-app`.
 
     Args:
@@ -23,7 +23,9 @@ def demo(checkpoint: str, port: int = 7860, host: str = "127.0.0.1", directions:
         port: port of the server.
         host: network interface of the server; 0.0.0.0 also serves the page to other machines.
         directions: number of sliders for directions.
+        share: whether to also serve the page for a week under a public address of Gradio, which downloads a program.
     """
     module, folder = loaded(checkpoint, None)
     with refusing(f"port={port}"):
-        app(module, folder.parent.parent.name, directions).launch(server_name=host, server_port=port, show_error=True)
+        page = app(module, folder.parent.parent.name, directions)
+        page.launch(server_name=host, server_port=port, share=share, show_error=True)

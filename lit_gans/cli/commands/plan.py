@@ -8,9 +8,10 @@ Examples:
 
 from __future__ import annotations
 
+import difflib
 import functools
-import hashlib
 import inspect
+import itertools
 import math
 import os
 import re
@@ -90,6 +91,11 @@ def planned(arguments: list[str]) -> list[str]:
     is_folder_alone = values.get("data") == "folder" and not {"experiment", "model"} & {*values}
     if values.get("experiment") != EXPERIMENT and not is_folder_alone:
         return arguments
+    settings = [item for item in arguments if re.match(r"--(\w+\.|minutes|output)", item)]
+    if settings:
+        raise RefusedInput(
+            f"unrecognized arguments: {' '.join(settings)}: settings are given as key=value, such as data.root=photos."
+        )
     if any(item.startswith("-") for item in arguments) and not is_sweep(arguments):  # --cfg prints, and trains nothing
         return _split(arguments)[1]
     processes = max(int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "SLURM_NTASKS"))
@@ -101,7 +107,7 @@ def planned(arguments: list[str]) -> list[str]:
             " then pass the file that it writes as experiment=FILE."
         )
     resumes = values.get("resume", "none") != "none"
-    path = _path(values) if resumes else _plan(arguments)
+    path = _plan_to_resume(values) if resumes else _plan(arguments)
     # a resumed run keeps the typed values, because the existing plan may have been written with different values
     rest = (item for item in _split(arguments)[1] if key_of(item) != "experiment")
     return [f"experiment={path}", *(item for item in rest if resumes or not _is_written(item))]
@@ -118,16 +124,22 @@ def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None)
 
     Args:
         minutes: duration of the training in minutes, including evaluations.
-        output: file to write, in a folder named `experiment`; null writes `planned/experiment/plan_FOLDER.yaml`.
+        output: file to write, in a folder named `experiment`; null writes `planned/experiment/plan_FOLDER.yaml`, or
+            `plan_FOLDER_2.yaml` and so on if there is a plan already.
 
     Returns:
         The path of the file.
     """
     refuse_not_positive(minutes=minutes)
     values = {str(key_of(item)): value_of(item) for item in overrides if _is_written(item)}
+    for key in values:
+        meant = difflib.get_close_matches(key, _OWN_KEYS, n=1)
+        if meant:
+            raise RefusedInput(f"there is no key {key!r}; did you mean {meant[0]!r}?")
     if "data.root" not in values:
+        compose(f"experiment={EXPERIMENT}", *overrides)  # a misspelled data.root is an unknown key
         raise RefusedInput("data.root is required: set it to the folder of the images, such as data.root=photos.")
-    path = experiment_output(output or _path(values))
+    path = experiment_output(output or _new_path(values))
     choice = Choice(values, beginning(overrides))
     lines = []
     with process_state_restored():
@@ -238,14 +250,17 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
     color, classes = colors.get(pictures.channels, f"{pictures.channels}-channel"), pictures.num_classes
     device = chosen_device(None)
     yield (
-        f"{pictures.num:,} {color} images of {pictures.width}x{pictures.height} pixels (width x height)"
+        f"{pictures.num:,} {color} images of {pictures.width}x{pictures.height} pixels (width x height, medians)"
         f"{f', {classes} classes (model.num_classes={classes} uses them)' if classes else ''}, {device.type}"
     )
     if pictures.num < _FEW and choice.begins is None:
-        yield f"fewer than {_FEW} images: init_from= with a run on similar images repeats every image less often"
+        yield f"fewer than {_FEW} images: init_from= begins with networks of similar images, which need fewer repeats"
     if pictures.unreadable:
-        opened = f"{pictures.unreadable} of {min(pictures.num, LOOKED_AT)} images that were opened"
-        yield f"{opened} cannot be read: data.on_error=skip skips such images ({pictures.reason.rstrip('.')})"
+        opened = f"{len(pictures.unreadable)} of {min(pictures.num, LOOKED_AT)} images that were opened"
+        text = "\n".join(f"    {reason}" for reason in pictures.unreadable)
+        if data.on_error == "raise":
+            raise RefusedInput(f"{opened} cannot be read; data.on_error=skip leaves out such images:\n{text}")
+        yield f"{opened} cannot be read, and are left out (data.on_error=skip):\n{text}"
     if data.source().left_out:
         lines = data.source().left_out
         yield f"{len(lines)} files are skipped (data.on_error=skip), such as: {lines[0]}"
@@ -438,20 +453,45 @@ def _line(name: str, what: str, keys: str) -> str:
     return f"  {name:<11}{what:<60} {keys}"
 
 
-def _path(given: Mapping[Any, Any]) -> Path:
-    """Returns the path of the plan, which contains the name of the image folder.
-
-    If the file exists as the plan of another folder with the same name, the path also contains a hash.
-    """
+def _plans(given: Mapping[Any, Any]) -> Iterator[Path]:
+    """Yields the paths of all plans of folders with the name of the image folder, of which the last does not exist."""
     folder = Path(str(given.get("data.root", EXPERIMENT))).expanduser().absolute()
     name = short_name(f"plan_{re.sub(r'[^A-Za-z0-9]+', '_', folder.name).strip('_')}")
-    path = Path(f"planned/experiment/{name}.yaml")
-    root = yaml.safe_load(path.read_bytes()).get("data", {}).get("root") if path.is_file() else None
-    planned_folder = folder if root is None else Path(root).expanduser().absolute()
-    # if the planned folder no longer exists, it has most likely been moved
-    if planned_folder.resolve() == folder.resolve() or not planned_folder.exists():
+    for number in itertools.count(1):
+        path = Path(f"planned/experiment/{name}{f'_{number}' if number > 1 else ''}.yaml")
+        yield path
+        if not path.exists():
+            return
+
+
+def _new_path(given: Mapping[Any, Any]) -> Path:
+    """Returns the path of a new plan. Existing plans stay, because runs continue with them."""
+    return [*_plans(given)][-1]
+
+
+def _plan_to_resume(given: Mapping[Any, Any]) -> Path:
+    """Returns the path of the newest plan of the image folder.
+
+    Raises:
+        RefusedInput: If there is no plan, or if `minutes` differs from the plan's.
+    """
+    folder = Path(str(given.get("data.root", EXPERIMENT))).expanduser().resolve()
+    for path in [*_plans(given)][-2::-1]:
+        text = path.read_text(encoding="utf-8")
+        values = yaml.safe_load(text)
+        root = Path(values["data"]["root"]).expanduser()
+        if root.resolve() != folder and root.exists():  # a folder that no longer exists has most likely been moved
+            continue
+        planned_for = re.search(r"^# lit-gans plan .*minutes=(\S+)$", text, re.MULTILINE)
+        minutes, before = float(given.get("minutes", math.nan)), float(planned_for[1] if planned_for else math.nan)
+        if minutes != before and not math.isnan(minutes + before) and "trainer.max_steps" not in given:
+            longer = round(values["trainer"]["max_steps"] * minutes / before)
+            raise RefusedInput(
+                f"minutes={minutes:g} differs from minutes={before:g}, for which the run that resumes was planned:"
+                f" leave it out. To train for a total of {minutes:g} minutes, use trainer.max_steps={longer}."
+            )
         return path
-    return path.with_name(f"{name}_{hashlib.sha256(os.fsencode(folder)).hexdigest()[:6]}.yaml")
+    raise RefusedInput(f"resume={given['resume']}: planned/experiment has no plan of {folder} to resume with.")
 
 
 def _is_written(item: str) -> bool:

@@ -60,7 +60,7 @@ def pack(path: Path, source: Source, frame: Frame | PairFrame, on_error: OnError
         path: path of the new folder. Its name must depend on everything that determines its contents.
         source: source to pack.
         frame: conversion of decoded files to images.
-        on_error: `raise` raises an error at the first unreadable file; `skip` skips unreadable files and lists them.
+        on_error: `raise` raises an error that lists unreadable files; `skip` skips unreadable files and lists them.
         about: description of the source, which is stored with the images.
 
     Raises:
@@ -101,16 +101,23 @@ def _write(part: Path, frame: Frame | PairFrame, decoder: _Chunks, about: dict[s
     num = sum(len(chunk["labels"]) for chunk in chunks)
     (part / ROWS).write_bytes(b"".join(map(line_of, [about, *chunks])))
     (part / IMAGES).touch()
-    decoded = _decoded(decoder, range(begun, total, _CHUNK))
+    decoded, refused = _decoded(decoder, range(begun, total, _CHUNK)), list[str]()
     with (part / IMAGES).open("r+b") as images, (part / ROWS).open("ab") as rows:
         images.truncate(_HEADER + num * image_bytes)
         images.seek(0, os.SEEK_END)
         for chunk in follow(f"packing {part.stem}", decoded, total, begun, _num_read):
+            refused += chunk["refused"]
+            if refused:  # nothing more is written, but the message lists further files
+                if len(refused) >= _LISTED:
+                    break
+                continue
             images.write(chunk.pop("images"))
             images.flush()  # the images must be in the file before the line that describes them
-            rows.write(line_of(chunk))
+            rows.write(line_of({name: value for name, value in chunk.items() if name != "refused"}))
             rows.flush()
             num += len(chunk["labels"])
+        if refused:
+            raise RefusedInput(_list_of_refused(refused))
         if not num:
             raise RefusedInput(f"{about['source']}: none of its {total} images can be read.")
         images.seek(0)
@@ -123,7 +130,7 @@ def _write(part: Path, frame: Frame | PairFrame, decoder: _Chunks, about: dict[s
 
 
 def _num_read(chunk: dict[str, Any]) -> int:
-    return len(chunk["labels"]) + len(chunk["skipped"])
+    return len(chunk["labels"]) + len(chunk["skipped"]) + len(chunk["refused"])
 
 
 def _written(part: Path, image_bytes: int) -> list[dict[str, Any]]:
@@ -154,10 +161,7 @@ def _decoded(decoder: _Chunks, starts: range) -> Iterator[dict[str, Any]]:
         # starting new interpreters would take seconds; forks are safe, because they use no torch kernels and no device
         multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
     )
-    for chunk in loader:
-        if "refused" in chunk:  # the message of an exception raised in a worker would contain a traceback
-            raise RefusedInput(chunk["refused"])
-        yield chunk
+    yield from loader
 
 
 class _Chunks(Dataset):
@@ -173,7 +177,9 @@ class _Chunks(Dataset):
         return len(self.source)
 
     def __getitem__(self, start: int) -> dict[str, Any]:
-        images, labels, skipped = bytearray(), [], []
+        images, labels = bytearray(), []
+        skipped: list[str] = []
+        refused: list[str] = []  # returned, because the message of an exception in a worker would contain a traceback
         notes: Counter[str] = Counter()
         extents: dict[str, list[float]] = {}
         stop = min(start + _CHUNK, len(self.source))
@@ -184,9 +190,7 @@ class _Chunks(Dataset):
                 image = self.frame.fit(picture, self.source.name(item), item_notes)
                 label = self.source.label(item)
             except RefusedInput as error:
-                if self.on_error == "raise":
-                    return {"refused": f"{str(error).rstrip('.')}; data.on_error=skip leaves bad files out."}
-                skipped.append(str(error))
+                (refused if self.on_error == "raise" else skipped).append(str(error))
                 continue
             images += image.tobytes()
             labels.append(label)
@@ -199,9 +203,19 @@ class _Chunks(Dataset):
             "labels": labels,
             "checksum": zlib.crc32(images),
             "skipped": skipped,
+            "refused": refused,
             "notes": dict(notes),
             "extents": extents,
         }
+
+
+def _list_of_refused(errors: Sequence[str]) -> str:
+    """Returns the message of the error for files that cannot be read, of which there can be more."""
+    skip = "data.on_error=skip leaves bad files out."
+    if len(errors) == 1:
+        return f"{errors[0].rstrip('.')}; {skip}"
+    num = f"{len(errors)} or more" if len(errors) >= _LISTED else str(len(errors))
+    return "\n".join([f"{num} files cannot be read; {skip}", *(f"    {error}" for error in errors[:_LISTED])])
 
 
 def _report(packed: Packed, num: int, seconds: float) -> None:

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int64, UInt8
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from lit_gans.common.annotations import converts_numbers
 from lit_gans.data.base import resized
 from lit_gans.data.faces import ATTRIBUTES, Label, raise_if_no_attribute
 from lit_gans.metrics.extractors.base import Extractor, in_color
@@ -79,6 +80,7 @@ class AvatarsExtractor(Extractor):
     num_features = NUM_FEATURES
     resize = "bilinear to 64x64, antialiased, uint8, rounded"
 
+    @converts_numbers
     def __init__(self, label: Label | None = None) -> None:
         super().__init__()
         if label is not None:

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor, nn
 
+from lit_gans.common.annotations import converts_numbers
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.faces import ATTRIBUTES, Label, raise_if_no_attribute
 from lit_gans.metrics.extractors.avatars import AvatarsExtractor, attributes_of_features
@@ -57,6 +58,7 @@ class AvatarAttributes(StoredFeatures):
     }
     with_extractor = False
 
+    @converts_numbers
     def __init__(
         self,
         feature: nn.Module | None = None,

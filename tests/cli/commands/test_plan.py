@@ -47,7 +47,7 @@ def speeds(monkeypatch, request):
 def test_a_plan_is_an_experiment_for_the_images_and_the_time(ran, photos, speeds):
     out = ran("plan", photos, "minutes=20", "metrics=none")
     lines = out.splitlines()
-    assert lines[0] == "40 color images of 60x40 pixels (width x height), cpu"
+    assert lines[0] == "40 color images of 60x40 pixels (width x height, medians), cpu"
     assert "fewer than 500 images" in lines[1]
     assert [line.split()[0] for line in lines[2:7]] == ["images", "networks", "learning", "duration", "evaluation"]
     assert "32 high and 48 wide" in lines[2]
@@ -83,13 +83,24 @@ def test_a_folder_of_any_name_is_planned_and_an_iteration_takes_all_its_microbat
     assert written["trainer"]["max_steps"] == pytest.approx(0.85 * 1200 / (4 * 32 * 0.02 * 1.5), rel=0.1)
 
 
-def test_another_gan_keeps_its_settings_and_unreadable_images_are_reported(ran, photos, speeds):
-    Path("photos/broken.png").write_bytes(b"no picture")
-    out = ran("plan", photos, "metrics=none", "model=r3gan", "minutes=1")
-    assert "1 of 41 images that were opened cannot be read: data.on_error=skip skips such images" in out
+def test_another_gan_keeps_its_settings(ran, photos, speeds):
+    ran("plan", photos, "metrics=none", "model=r3gan", "minutes=1")
     written = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())
     assert written["defaults"][0] == "r3gan_digits"
     assert written["model"]["r1_gamma"]["start"] == pytest.approx(2 * (32 * 48 / 64**2) ** 1.56, rel=0.05)
+
+
+@pytest.mark.runs
+def test_unreadable_images_are_listed_before_anything_is_timed(ran, refused, photos, speeds):
+    for name in ("broken.png", "another.jpg"):
+        Path("photos", name).write_bytes(b"no picture")
+    err = refused("plan", photos, "metrics=none", "minutes=1")
+    assert "2 of 42 images that were opened cannot be read; data.on_error=skip leaves out such images:" in err
+    for name in ("broken.png", "another.jpg"):
+        assert f"    photos/{name} cannot be read as an image: " in err
+    assert not Path("planned/experiment/plan_photos.yaml").exists()
+    out = ran("plan", photos, "metrics=none", "minutes=1", "data.on_error=skip")
+    assert "2 of 42 images that were opened cannot be read, and are left out (data.on_error=skip):" in out
 
 
 @pytest.mark.runs
@@ -106,10 +117,12 @@ def test_training_begins_with_a_plan(train, photos, first, monkeypatch):
     assert config["trainer"]["max_steps"] == written["trainer"]["max_steps"] >= 1
     assert config["model"]["generator_optimizer"]["lr"] == 2.5e-3
 
-    before = Path("planned/experiment/plan_photos.yaml").stat().st_mtime_ns
-    assert train(*first, photos, *small, "resume=auto") == 0
+    assert train(*first, photos, *small, "minutes=0.005", "resume=auto") == 0
     assert "Nothing was trained" in train.out
-    assert Path("planned/experiment/plan_photos.yaml").stat().st_mtime_ns == before, "it is not planned again"
+    assert len([*Path("planned/experiment").iterdir()]) == 1, "it is not planned again"
+    assert train(*first, photos, *small, "minutes=0.01", "resume=auto") == 2
+    longer = 2 * written["trainer"]["max_steps"]
+    assert f"To train for a total of 0.01 minutes, use trainer.max_steps={longer}." in train.err
     other = "model.generator_width=8", "trainer.max_steps=99", "resume=auto"
     assert train(*first, photos, *small, *other) == 2, "nothing given is dropped"
     assert "different architecture" in train.err
@@ -156,13 +169,17 @@ def test_folders_of_one_name_have_plans_of_their_own(ran, photos, speeds):
     ran("plan", photos, *given)
     out = ran("plan", "data.root=other/photos", *given)
     first, second = sorted(Path("planned/experiment").iterdir())
-    assert first.name == "plan_photos.yaml"
+    assert (first.name, second.name) == ("plan_photos.yaml", "plan_photos_2.yaml")
     assert out.rstrip().endswith(f"experiment={second}")
     for root, path in (("photos", first), ("other/photos", second)):
         assert yaml.safe_load(path.read_text())["data"]["root"] == root
-        assert planning._path({"data.root": root}) == path, "also when the run is resumed"
+        assert planning._plan_to_resume({"data.root": root}) == path
+    ran("plan", photos, *given)
+    assert planning._plan_to_resume({"data.root": "photos"}).name == "plan_photos_3.yaml", "the newest"
     Path("photos").rename("moved")
-    assert planning._path({"data.root": "moved/../other/../photos"}) == first
+    assert planning._plan_to_resume({"data.root": "moved/../other/../photos"}).name == "plan_photos_3.yaml"
+    with pytest.raises(RefusedInput, match=r"planned/experiment has no plan of .*elsewhere to resume with"):
+        planning._plan_to_resume({"data.root": "elsewhere", "resume": "auto"})
 
 
 @pytest.fixture

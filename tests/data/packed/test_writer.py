@@ -98,19 +98,31 @@ def test_a_daemonic_process_packs_by_itself(make, monkeypatch):
     assert numbers(make().packed.images) == ORDER
 
 
-def test_worker_processes_refuse_the_first_damaged_image(make, monkeypatch, tmp_path):
+def test_worker_processes_refuse_damaged_images_and_list_them_all(make, monkeypatch):
     monkeypatch.setattr(packing, "_CHUNK", 4)
     monkeypatch.setattr(packing, "available_cores", lambda: 2)
-    data = make()
-    bad = [data.source().paths[index] for index in (13, 9, 30)]
-    for path in bad:
+    paths = make().source().paths
+    for path in (paths[13], paths[9], paths[30]):
         path.write_bytes(b"")
     with pytest.raises(
-        RefusedInput, match=r"cannot identify image file .*; data\.on_error=skip leaves bad"
-    ) as sentence:
+        RefusedInput, match=r"^3 files cannot be read; data\.on_error=skip leaves bad files out\."
+    ) as raised:
         _ = make().packed
-    assert str(sentence.value).startswith(str(bad[1]))
+    for line, path in zip(str(raised.value).splitlines()[1:], (paths[9], paths[13], paths[30]), strict=True):
+        assert line.startswith(f"    {path} cannot be read as an image: cannot identify image file")
     assert len(make(on_error="skip").packed.images) == NUM - 3
+    monkeypatch.setattr(packing, "_LISTED", 2)
+    with pytest.raises(RefusedInput, match=r"^2 or more files cannot be read") as raised:
+        _ = make().packed
+    assert len(str(raised.value).splitlines()) == 3
+
+
+def test_a_single_damaged_image_is_refused_in_one_sentence(make):
+    path = make().source().paths[9]
+    path.write_bytes(b"")
+    with pytest.raises(RefusedInput, match=r"cannot identify image file .*; data\.on_error=skip leaves bad") as raised:
+        _ = make().packed
+    assert str(raised.value).startswith(str(path))
 
 
 def test_concurrent_processes_pack_once(make, monkeypatch):
