@@ -2,6 +2,9 @@
 
 The exit code is 1 if the ranks do not train one model. If the ranks step different optimizers, they wait for each other
 forever. Rank 0 then prints the difference, and kills the run once no optimizer has stepped for `--patience` seconds.
+
+A launcher such as torchrun must start all processes. A process that Lightning's own launcher starts runs the script
+without the check.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import runpy
+import shlex
 import signal
 import sys
 import threading
@@ -20,6 +24,9 @@ from lit_gans.check.board import board, events_of
 from lit_gans.check.findings import RankRecords, in_order, with_names_of_rank_0
 from lit_gans.check.one_process import against_one_process, record_script, replay_script
 from lit_gans.check.session import check_ranks
+
+_LAUNCHERS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # a launcher sets one of them
+_OWN_OPTIONS = ("--against-one", "--steps", "--patience")
 
 
 class _Watchdog(threading.Thread):
@@ -72,6 +79,9 @@ def main(
             else:
                 run()
     except SystemExit as ended:
+        own = _own_options(arguments)
+        if own and ended.code == 2 and check.rank == 0:  # the exit code of argparse for a wrong command line
+            print(f"lit_gans.check: options of the check come before {script}: {own[0]}.", flush=True)
         if ended.code not in (None, 0):  # a script that ends with sys.exit(0) must not hide the faults
             raise
     finally:
@@ -90,6 +100,25 @@ def main(
     return 1 if check.faults else 0
 
 
+def _own_options(arguments: list[str]) -> list[str]:
+    """Returns the arguments of the script that have the name of an option of the check."""
+    return [each for each in arguments if each.partition("=")[0] in _OWN_OPTIONS]
+
+
+def _wrong_command(options: argparse.Namespace) -> str:
+    """Returns what is wrong with the command line, and the right command; empty if nothing is wrong."""
+    torchrun = "torchrun --nproc_per_node 2 -m lit_gans.check"
+    script = " ".join([*(["-m"] if options.as_module else []), options.script])
+    rest = shlex.join(options.arguments)
+    if not options.as_module and not Path(options.script).is_file():
+        return f"there is no file {options.script}: give the path of the training script"
+    if "--against-one" in (each.partition("=")[0] for each in options.arguments):  # no script has such an option
+        return f"--against-one comes before the script: {torchrun} --against-one 3 {script}"
+    if not options.replay and not any(name in os.environ for name in _LAUNCHERS):
+        return f"only one process was started, so nothing can be compared: {torchrun} {script} {rest}".strip()
+    return ""
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         "lit_gans.check", description="Checks whether the ranks of a script train one model."
@@ -104,6 +133,6 @@ if __name__ == "__main__":
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args()
-    if not options.as_module and not Path(options.script).is_file():
-        parser.error(f"there is no file {options.script}: give the path of the training script")
+    if wrong := _wrong_command(options):
+        parser.error(wrong)
     sys.exit(main(**vars(options)))

@@ -11,6 +11,10 @@ from lit_gans.check.records import Call, End, State, Step, StepStart, Weight
 
 SAME = 1e-6  # relative tolerance for projections that differ only by the order of summation
 _SCALER = "Average the gradients over the ranks before scaler.unscale_ and scaler.step look for an overflow."
+_REGISTER = (
+    "No wrapped network contains them. Register their network as an attribute or in nn.ModuleList instead of a list, or"
+    " wrap it by itself."
+)
 _SHARED = 0.05  # tolerated fraction of rows that ranks share; padding the last batch causes a smaller fraction
 
 
@@ -75,7 +79,13 @@ def compare(ranks: Sequence[RankRecords]) -> list[Finding]:
     of_steps = [] if "all optimizers" in uneven else [each for each in _of_steps(ranks) if each.where not in uneven]
     for finding in (*counts, *of_steps, *_of_inputs(ranks), *_of_states(ranks), *_of_draws(ranks)):
         found.setdefault((finding.kind, finding.where), finding)
-    return sorted(found.values(), key=lambda finding: not finding.is_fault)
+    faults = [finding for finding in found.values() if finding.is_fault]
+    causes = [finding for finding in faults if finding.kind != "script_failed"]
+    errors = [finding for finding in faults if finding.kind == "script_failed"]
+    if causes:
+        remedy = "Remove the faults above first: they can cause this error."
+        errors = [replace(error, remedy=remedy) for error in errors]
+    return [*causes, *errors, *(finding for finding in found.values() if not finding.is_fault)]
 
 
 def with_names_of_rank_0(ranks: Sequence[RankRecords]) -> list[RankRecords]:
@@ -123,20 +133,23 @@ def _of_steps(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
             compared = [weights for weights in together if not any(weight.skipped for weight in weights)]
             if steps[0].number == 1:
                 yield from _skipped(name, together)
-            apart = [weights[0].name for weights in compared if _differ([weight.before for weight in weights])]
-            if apart and steps[0].number == 1:
+            unequal = [weights for weights in compared if _differ([weight.before for weight in weights])]
+            if unequal and steps[0].number == 1:
+                apart = _some([weights[0].name for weights in unequal], compared)
                 equal_before = False
                 yield Finding(
                     "weights_never_equal",
                     name,
-                    f"{_some(apart, compared)} differ between the ranks before the first step",
-                    "Seed all ranks alike before the network is built, or broadcast it from rank 0, as"
+                    f"{apart} differ between the ranks before the first step",
+                    _REGISTER
+                    if _is_outside(unequal)
+                    else "Seed all ranks alike before the network is built, or broadcast it from rank 0, as"
                     " DistributedDataParallel does.",
                     line,
                 )
             of_loss = [*_factors(name, where, line, steps)]
             # once different gradients have made the weights differ, all later gradients differ, too
-            of_gradients = [*_gradients(name, where, line, compared)] if is_averaged else []
+            of_gradients = [*_gradients(name, where, steps[0], compared)] if is_averaged else []
             gradients = [*of_gradients, *_overflows(name, where, line, steps)]
             yield from (*of_loss, *gradients)
             is_averaged = is_averaged and not of_gradients
@@ -168,6 +181,10 @@ def _some(names: Sequence[str], compared: Sequence[object]) -> str:
     return f"{len(names)} of {len(compared)} parameters, first {names[0]},"
 
 
+def _is_outside(differing: Sequence[Sequence[Weight]]) -> bool:
+    return any(weight.outside for weights in differing for weight in weights)
+
+
 def _skipped(name: str, together: Sequence[Sequence[Weight]]) -> Iterator[Finding]:
     reasons = [(weight.skipped, weight.name) for weights in together for weight in weights[:1] if weight.skipped]
     for reason in dict.fromkeys(reason for reason, _ in reasons):
@@ -175,7 +192,8 @@ def _skipped(name: str, together: Sequence[Sequence[Weight]]) -> Iterator[Findin
         yield Finding("skipped", name, f"{len(names)} of {len(together)} parameters, first {names[0]}: it {reason}")
 
 
-def _gradients(name: str, where: str, line: str, compared: Sequence[Sequence[Weight]]) -> Iterator[Finding]:
+def _gradients(name: str, where: str, step: Step, compared: Sequence[Sequence[Weight]]) -> Iterator[Finding]:
+    line = step.line
     missing = [weights[0].name for weights in compared if len({weight.gradient is None for weight in weights}) > 1]
     if missing:
         yield Finding(
@@ -188,7 +206,7 @@ def _gradients(name: str, where: str, line: str, compared: Sequence[Sequence[Wei
     known = [weights for weights in compared if all(weight.gradient is not None for weight in weights)]
     differing = [weights for weights in known if _differ([weight.gradient or 0.0 for weight in weights])]
     if differing:
-        yield Finding(*_why_they_differ(name, where, known, differing), line)
+        yield _why_they_differ(name, where, step, known, differing)
         return
     factors = [
         weights[0].gradient / mean
@@ -252,9 +270,9 @@ def _mean_local(weights: Sequence[Weight]) -> float | None:
 
 
 def _why_they_differ(
-    name: str, where: str, known: Sequence[Sequence[Weight]], differing: Sequence[Sequence[Weight]]
-) -> tuple[str, str, str, str]:
-    """Returns the kind, optimizer, description and remedy for gradients that differ between the ranks."""
+    name: str, where: str, step: Step, known: Sequence[Sequence[Weight]], differing: Sequence[Sequence[Weight]]
+) -> Finding:
+    """Returns the finding for gradients that differ between the ranks."""
     names = [weights[0].name for weights in differing]
     own = [
         weight.local is not None and not _differ([weight.local, weight.gradient or 0.0], 1e-6 * weight.norm)
@@ -262,11 +280,17 @@ def _why_they_differ(
         for weight in weights
     ]
     if all(own):
-        return (
+        remedy = (
+            "Call the wrapped network (DistributedDataParallel) where the loss is computed, or average the gradients."
+        )
+        if step.in_lightning:
+            remedy = "Call self.manual_backward(loss) instead of loss.backward(), without blocking its synchronization."
+        return Finding(
             "gradients_not_averaged",
             name,
             f"each rank steps with the gradients of its own backward pass: {_some(names, known)} differ at {where}",
-            "Call the wrapped network (DistributedDataParallel) where the loss is computed, or average the gradients.",
+            _REGISTER if _is_outside(differing) else remedy,
+            step.backward_line or step.line,
         )
     ratios = [
         tuple((weight.gradient or 0.0) / (weights[0].gradient or 1.0) for weight in weights)
@@ -275,17 +299,21 @@ def _why_they_differ(
     ]
     if len(differing) == len(known) and len(ratios) > 1 and _proportional(ratios):
         shown = ", ".join(f"{factor:.4g}" for factor in ratios[0])
-        return (
+        return Finding(
             "factor_of_each_rank",
             name,
             f"the gradients of the ranks differ only by the factors {shown}, at {where}",
             "Compute factors of gradients, such as the norm for clipping or an adaptive weight, from averaged values.",
+            step.line,
         )
-    return (
+    return Finding(
         "gradients_differ",
         name,
         f"{_some(names, known)} have gradients that differ between the ranks, at {where}",
-        "Average the gradients of all parameters over the ranks, after the last backward pass that adds to them.",
+        _REGISTER
+        if _is_outside(differing)
+        else "Average the gradients of all parameters over the ranks, after the last backward pass that adds to them.",
+        step.line,
     )
 
 
@@ -348,7 +376,7 @@ def _of_counts(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
                 "Let all ranks run the same number of iterations.",
             )
         elif end.error:
-            yield Finding("script_failed", f"rank {number}", end.error, "Repair the script first.")
+            yield Finding("script_failed", f"rank {number}", end.error.rstrip("."), "Repair the script first.")
     known = [end for end in ends if end is not None and not end.error]
     if len(known) < len(ends):
         return
@@ -436,8 +464,11 @@ def _of_draws(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
     if len(rows[0]) < 2 or len(set(rows[0])) < len(rows[0]) or any(other != rows[0] for other in rows[1:]):
         return
     draws = ranks[0].state.draws
-    remedy = f"{draws[0]} has dropout: seed each rank differently after the networks are built." if draws else ""
+    seed = "call torch.manual_seed(seed + rank) after the networks are built with equal weights"
     what = "all ranks draw the same random numbers in each step"
+    remedy = f"{draws[0]} has dropout: {seed}." if draws else ""
+    if not draws:
+        what += f"; if they are latents, noise or augmentations, {seed}"
     yield Finding("same_random_numbers", "torch's generator", what, remedy)
 
 

@@ -18,7 +18,9 @@ import sysconfig
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from functools import wraps
+from itertools import islice, zip_longest
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeGuard
@@ -31,11 +33,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.hooks import RemovableHandle
 
 from lit_gans.check.records import Call, Factor, State, Step, StepStart, Weight
-from lit_gans.common._compat.torch import NormBase, loss_factors, tree_leaves
+from lit_gans.common._compat.torch import NormBase, loss_factors
 
 _CALLS = 40  # maximum number of recorded forward passes per network
 _ROWS = 128  # maximum number of recorded rows of an input
 _FEWEST = 4  # minimum size of a row: smaller rows, such as labels, are often equal on two ranks by chance
+_TENSORS = 16  # maximum number of recorded tensors of an input, such as a batch that is a list
 _OUTPUTS = 100_000  # maximum number of recorded rows of outputs
 _LIBRARIES = tuple(
     {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")} | {str(Path(__file__).parents[1])}
@@ -81,12 +84,15 @@ class Recorder:
         self.calls: Counter[str] = Counter()  # number of recorded inputs of each network
         self.rows: Counter[str] = Counter()  # total number of rows in the inputs of each network
         self._outputs: set[str] = set()  # digests of the rows of all outputs
+        self._outermost = ""  # network whose forward pass calls the current modules
+        self._outside: set[str] = set()  # networks that only the forward pass of another network calls from outside
         self._copies = weakref.WeakSet[nn.Module]()  # averages that were equal to a network before its first step
         self._depth = 0
         self._backward, self._in_backward, self._reads_factors = 0, False, False
         self._touched: dict[int, set[int]] = {}  # ids of the parameters that each backward pass has reached
         self._synchronizes: dict[str, bool] = {}  # whether the wrapper of a network synchronizes the next backward pass
         self._synchronized: dict[int, bool] = {}  # whether each backward pass was synchronized
+        self._lines: dict[int, str] = {}  # line of the script that runs each backward pass
         self._factors: dict[int, list[Factor]] = {}  # numbers that multiply the loss of each backward pass
         self._autograd_backward: Callable[..., None] | None = None  # torch's function, while it is replaced
         self._stepped_at: dict[str, list[int]] = {}  # number of backward passes before each step
@@ -106,7 +112,7 @@ class Recorder:
         if not self._handles:
             self._handles = [
                 register_module_forward_pre_hook(self._harmless(self._before_forward)),
-                register_module_forward_hook(self._harmless(self._after_forward), always_call=True),
+                register_module_forward_hook(self._harmless(self._after_forward), with_kwargs=True, always_call=True),
             ]
             self._depth = 0
             self._autograd_backward = torch.autograd.backward
@@ -148,31 +154,70 @@ class Recorder:
         if self._reads_factors:
             raise _Recomputed
         self._depth += 1
-        if self._depth > 1 or self._in_backward:
+        if self._in_backward:
             return
-        network, path = self._named(module)
-        name = f"{path} of {network}" if path else network
+        if self._depth > 1:
+            self._find_outside(module)
+            return
+        self._outermost, _ = self._named(module)
+        self._outside.discard(self._outermost)
+        name = self._path(module)
         self._follow(module)
         synchronizes = getattr(module, "require_backward_grad_sync", None)
         if synchronizes is not None:
-            self._synchronizes[network] = synchronizes
-        tensors = (each for each in inputs if isinstance(each, Tensor)) if isinstance(inputs, tuple) else ()
-        first = next(iter(tensors), None)
+            self._synchronizes[self._outermost] = synchronizes
+        positional = inputs if isinstance(inputs, tuple) else ()
+        first = next((each for each in positional if isinstance(each, Tensor)), None)
         if first is not None and first.dim() and self.calls[name] < _CALLS:
             self.rows[name] += len(first)
-        if self.calls[name] < _CALLS and _has_rows(first):
-            data = [row for row in _digests(first) if row not in self._outputs]
-            if data:
-                self.publish(f"call/{name}/{self.calls[name]}", Call(name, data))
-                self.calls[name] += 1
+        self._record_inputs(module, positional)
 
-    def _after_forward(self, module: nn.Module, inputs: Any, output: Any) -> None:
+    def _after_forward(self, module: nn.Module, inputs: Any, keywords: Mapping[str, Any], output: Any) -> None:
         self._depth = max(0, self._depth - 1)
-        if self._depth or self._in_backward or next(module.parameters(), None) is None:
+        if self._depth or self._in_backward:
             return
-        for tensor in tree_leaves(output):
+        if not any(map(_batch, inputs if isinstance(inputs, tuple) else ())):
+            self._record_inputs(module, keywords.values())  # torch passes them only to hooks after the forward pass
+        if next(module.parameters(), None) is None:
+            return
+        for tensor in _tensors(output):
             if _has_rows(tensor) and len(self._outputs) < _OUTPUTS:
                 self._outputs.update(_digests(tensor))
+
+    def _record_inputs(self, module: nn.Module, inputs: Iterable[Any]) -> None:
+        """Publishes the rows of the first input that has rows.
+
+        If this input is a container, such as a batch of images and conditions, a row consists of the rows of all its
+        tensors, because ranks can have equal conditions for different images.
+        """
+        name, network = self._path(module), unwrapped(module)
+        if self.calls[name] >= _CALLS or (hasattr(network, "training_step") and not network.training):
+            return  # a LightningModule whose forward pass validates
+        digests = [[*_digests(tensor)] for tensor in next(filter(None, map(_batch, inputs)), [])]
+        rows = (
+            "".join(each for each in row if each not in self._outputs) for row in zip_longest(*digests, fillvalue="")
+        )
+        data = [row for row in rows if row]
+        if data:
+            self.publish(f"call/{name}/{self.calls[name]}", Call(name, data))
+            self.calls[name] += 1
+
+    def _find_outside(self, module: nn.Module) -> None:
+        """Names and follows a network that the forward pass of another network calls without containing it."""
+        first, caller = next(module.parameters(), None), self._roots[self._outermost]()
+        if id(module) in self._names or first is None or self.name_of_parameter(first) or caller is None:
+            return
+        if not any(part is module for part in caller.modules()):
+            name, _ = self._named(module)
+            self._outside.add(name)
+            network = self._roots[name]()
+            assert network is not None, "it is called"
+            self._follow(network)
+
+    def _path(self, module: nn.Module) -> str:
+        """Returns the name of a module: its path within its network, and the name of the network."""
+        network, path = self._named(module)
+        return f"{path} of {network}" if path else network
 
     def _named(self, module: nn.Module) -> tuple[str, str]:
         """Returns the name of the network that contains a module, and the path of the module within this network.
@@ -235,6 +280,7 @@ class Recorder:
             if self._in_backward:  # activation checkpointing runs a nested backward pass
                 return backward(tensors, *args, **kwargs)
             self._harmless(self._read_factors)(tensors)
+            self._lines[self._backward] = line_of_script()
             self._in_backward = True
             try:
                 return backward(tensors, *args, **kwargs)
@@ -306,6 +352,8 @@ class Recorder:
             self.numbers[name],
             line_of_script(),
             weights,
+            backward_line=next((self._lines[number] for number in reversed(passes) if number in self._lines), ""),
+            in_lightning=any(map(self._is_in_lightning, own)),
             synchronized=synchronized,
             factors=factors,
             scaled=found_inf is not None or _called_by_scaler(),
@@ -314,12 +362,14 @@ class Recorder:
         )
 
     def _weight(self, parameter: Tensor, own: list[Tensor], optimizer: str) -> Weight:
-        name = self.name_of_parameter(parameter)
-        if not name:
-            return Weight(f"of shape {tuple(parameter.shape)}", skipped="is no parameter of a network that was called")
+        known = self.name_of_parameter(parameter)
+        name = known or f"of shape {tuple(parameter.shape)}"
         if is_sharded(parameter):
             return Weight(name, skipped="is sharded")
-        weight, gradient = Weight(name, before=_projection(parameter)), parameter.grad
+        if not known and not isinstance(parameter, nn.Parameter):  # DeepSpeed's shards are such tensors
+            return Weight(name, skipped="is a tensor of the optimizer, and no parameter of a network")
+        outside = not known or known.partition(" of ")[2] in self._outside
+        weight, gradient = Weight(name, before=_projection(parameter), outside=outside), parameter.grad
         if gradient is None or is_sharded(gradient):
             return weight
         self._with_gradient.add(id(parameter))
@@ -376,6 +426,12 @@ class Recorder:
         """Returns the name of a parameter and its network, or an empty string if the network was not called."""
         reference, name = self._parameters.get(id(parameter), (None, ""))
         return name if reference is not None and reference() is parameter else ""
+
+    def _is_in_lightning(self, parameter: Tensor) -> bool:
+        """Returns whether a LightningModule contains a parameter, and is called as a network."""
+        reference = self._roots.get(self.name_of_parameter(parameter).partition(" of ")[2])
+        network = None if reference is None else reference()
+        return network is not None and hasattr(unwrapped(network), "manual_backward")
 
     def name_of(self, optimizer: Optimizer) -> str:
         """Returns the name of an optimizer: its class and the networks whose parameters it steps."""
@@ -556,10 +612,31 @@ def _has_rows(value: Any) -> TypeGuard[Tensor]:
         and value.is_floating_point()
         and value.dim() > 1
         and len(value) > 0
-        and value[0].numel() >= _FEWEST
+        and value.shape[1:].numel() >= _FEWEST
         and not value.is_meta
         and not is_sharded(value)
     )
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """Yields the tensors in a value that can be a list, tuple, dict or dataclass, or contain them."""
+    if isinstance(value, Tensor):
+        yield value
+        return
+    inner: Iterable[Any] = ()
+    if isinstance(value, Mapping):
+        inner = value.values()
+    elif isinstance(value, list | tuple):
+        inner = value
+    elif is_dataclass(value):
+        inner = (getattr(value, each.name, None) for each in fields(value))
+    for each in inner:
+        yield from _tensors(each)
+
+
+def _batch(value: Any) -> list[Tensor]:
+    """Returns the first tensors in a value that are batches of images or latents."""
+    return [*islice(filter(_has_rows, _tensors(value)), _TENSORS)]
 
 
 def _digests(images: Tensor) -> Iterator[str]:
@@ -611,6 +688,7 @@ def _variable(module: nn.Module) -> tuple[str, nn.Module] | None:
     for frame in reversed([*_frames()]):
         own = frame.f_locals.get("self")
         attributes = {**vars(own), **getattr(own, "_modules", {})} if hasattr(own, "__dict__") else {}
+        attributes.pop("_modules", None)
         scopes = frame.f_locals, attributes, frame.f_globals
         for names in scopes:
             plain = next((str(name) for name, value in names.items() if value is module and name != "self"), None)
@@ -623,6 +701,9 @@ def _variable(module: nn.Module) -> tuple[str, nn.Module] | None:
         if around:
             name, value = min(around, key=lambda each: len([*each[1].modules()]))
             return str(name), value
+        alone = (_position(str(name), value, module, 1) for names in scopes for name, value in names.items())
+        if name := next(filter(None, alone), None):
+            return name, module
     return None
 
 
@@ -636,10 +717,10 @@ def _contains(value: Any, module: nn.Module) -> bool:
     return any(part is module for part in value.modules())
 
 
-def _position(name: str, networks: Any, module: nn.Module) -> str | None:
-    """Returns a module's position in a list or dict as a name, if several items of the list or dict have its class."""
+def _position(name: str, networks: Any, module: nn.Module, fewest: int = 2) -> str | None:
+    """Returns a module's position in a list or dict as a name, if at least `fewest` items have the module's class."""
     if not isinstance(networks, list | tuple | dict | nn.ModuleList | nn.ModuleDict) or len(networks) > _LONGEST:
         return None
     items = [*(networks.items() if isinstance(networks, Mapping | nn.ModuleDict) else enumerate(networks))]
     alike = [(key, value) for key, value in items if type(value) is type(module)]
-    return next((f"{name}[{key!r}]" for key, value in alike if value is module and len(alike) > 1), None)
+    return next((f"{name}[{key!r}]" for key, value in alike if value is module and len(alike) >= fewest), None)

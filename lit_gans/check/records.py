@@ -19,6 +19,8 @@ class Weight:
         local: projection of the sum of the gradients that this rank's backward passes have computed.
         backwards: numbers of the backward passes in this sum, counted from the start of the script.
         mixed: whether the gradient accumulates backward passes from both before and after an earlier optimizer step.
+        outside: whether no called network contains the parameter, or only a network that the forward pass of another
+            network calls without containing it, for example because it is in a list.
         skipped: reason why the values cannot be compared between ranks, such as sharding; empty if they can.
     """
 
@@ -30,6 +32,7 @@ class Weight:
     local: float | None = None
     backwards: list[int] = field(default_factory=list)
     mixed: bool = False
+    outside: bool = False
     skipped: str = ""
 
 
@@ -55,6 +58,8 @@ class Step:
         number: number of the step of this optimizer, from 1.
         line: file and line of the script that called the step.
         weights: the parameters of the optimizer.
+        backward_line: file and line of the script that ran the last backward pass since the last step.
+        in_lightning: whether a LightningModule that is called as a network contains parameters of the optimizer.
         random_state: digest of the state of the default random generators after the step.
         synchronized: for each backward pass since the last step, whether the wrapper of the network synchronized the
             gradients.
@@ -68,6 +73,8 @@ class Step:
     number: int
     line: str
     weights: list[Weight]
+    backward_line: str = ""
+    in_lightning: bool = False
     random_state: str = ""
     synchronized: list[bool] = field(default_factory=list)
     factors: list[Factor] = field(default_factory=list)
@@ -97,7 +104,7 @@ class Call:
 
     Attributes:
         network: name of the network.
-        rows: digest of each row of the first input tensor, except rows that are outputs of a network.
+        rows: digest of each row of the first input that has rows, except rows that are outputs of a network.
     """
 
     network: str

@@ -1,4 +1,7 @@
-"""A GAN on several processes with Lightning: `lightning_script.py STRATEGY`, `fabric`, or `fabric_unwrapped`."""
+"""A GAN on several processes with Lightning: `lightning_script.py STRATEGY`, `fabric`, or `fabric_unwrapped`.
+
+A second argument plants a fault in the script of a strategy: `equal_batches`, `in_a_list` or `plain_backward`.
+"""
 
 import sys
 
@@ -7,11 +10,11 @@ from lightning.fabric import Fabric
 from lightning.pytorch import LightningModule, Trainer
 from torch import nn
 from torch.nn.functional import softplus
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 import lit_gans.strategies  # noqa: F401 - registers names
 
-NAME = sys.argv[1]
+NAME, PLANTED = [*sys.argv, ""][1:3]
 DATA = torch.randn(96, 8, generator=torch.Generator().manual_seed(5))
 
 
@@ -25,24 +28,37 @@ class GAN(LightningModule):
     def __init__(self):
         super().__init__()
         self.automatic_optimization = False
-        self.generator, self.discriminator = networks()
+        self.generator, discriminator = networks()
+        if PLANTED == "in_a_list":
+            self.hidden = [discriminator]
+        else:
+            self.discriminator = discriminator
+
+    def critic(self, images):
+        return (self.hidden[0] if PLANTED == "in_a_list" else self.discriminator)(images)
 
     def configure_optimizers(self):
-        return [torch.optim.Adam(network.parameters()) for network in (self.generator, self.discriminator)]
+        discriminator = self.hidden[0] if PLANTED == "in_a_list" else self.discriminator
+        return [torch.optim.Adam(network.parameters()) for network in (self.generator, discriminator)]
 
     def forward(self, real, latents, trains_generator):
         if trains_generator:
-            return softplus(-self.discriminator(self.generator(latents))).mean()
+            return softplus(-self.critic(self.generator(latents))).mean()
         fake = self.generator(latents).detach()
-        return softplus(-self.discriminator(real)).mean() + softplus(self.discriminator(fake)).mean()
+        return softplus(-self.critic(real)).mean() + softplus(self.critic(fake)).mean()
 
-    def training_step(self, real, batch_idx):
+    def training_step(self, batch, batch_idx):
+        real, _ = batch
         torch.manual_seed(1000 * self.global_rank + batch_idx)
         latents = torch.randn(len(real), 4)
         for index, optimizer in reversed([*enumerate(self.optimizers())]):
             self.toggle_optimizer(optimizer)
             optimizer.zero_grad()
-            self.manual_backward(self(real, latents, index == 0))
+            loss = self(real, latents, index == 0)
+            if PLANTED == "plain_backward" and index == 1:
+                loss.backward()
+            else:
+                self.manual_backward(loss)
             optimizer.step()
             self.untoggle_optimizer(optimizer)
 
@@ -74,5 +90,6 @@ if NAME.startswith("fabric"):
     with_fabric()
 else:
     quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    trainer = Trainer(accelerator="cpu", devices=2, strategy=NAME, max_epochs=1, **quiet)
-    trainer.fit(GAN(), DataLoader(DATA, batch_size=8))
+    settings = quiet | {"use_distributed_sampler": PLANTED != "equal_batches", "limit_train_batches": 6}
+    trainer = Trainer(accelerator="cpu", devices=2, strategy=NAME, max_epochs=1, **settings)
+    trainer.fit(GAN(), DataLoader(TensorDataset(DATA, DATA), batch_size=8))

@@ -1,5 +1,7 @@
 """The comparison alone, on records that are written by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from lit_gans.check.findings import RankRecords, compare
@@ -193,3 +195,49 @@ def test_a_network_that_one_rank_calls_alone_is_compared_where_it_has_a_counterp
     assert kinds(called, with_state({})) == []
     assert kinds(called, with_state({"mean of inception": "c"}, generator_ema="b")) == ["buffers_differ"]
     assert kinds(called, with_state({}, generator_ema="c")) == ["averages_differ"]
+
+
+def test_a_parameter_that_no_wrapped_network_contains_is_to_be_registered():
+    apart = {"outside": True, "before": (3.0, 4.5)}
+    faults = compare([rank(outside=True), rank((1.0, 3.0), **apart)])
+    assert [fault.kind for fault in faults] == ["weights_never_equal", "gradients_not_averaged"]
+    assert all("nn.ModuleList" in fault.remedy for fault in faults)
+    (differs,) = compare([rank(local=(0.0, 0.0), outside=True), rank((1.0, 3.0), local=(0.0, 0.0), outside=True)])
+    assert (differs.kind, "nn.ModuleList" in differs.remedy) == ("gradients_differ", True)
+    (fault,) = compare([rank(), rank((1.0, 3.0))])
+    assert "nn.ModuleList" not in fault.remedy
+
+
+def test_gradients_that_are_not_averaged_name_the_line_of_the_backward_pass_and_what_lightning_needs():
+    ranks = [rank(), rank((1.0, 3.0))]
+    ranks[0].steps["SGD of net"][0].backward_line = "train.py:6"
+    (fault,) = compare(ranks)
+    assert fault.line == "train.py:6"
+    assert fault.remedy.startswith("Call the wrapped network")
+    ranks[0].steps["SGD of net"][0].in_lightning = True
+    (fault,) = compare(ranks)
+    assert fault.remedy.startswith("Call self.manual_backward(loss) instead of loss.backward()")
+
+
+def test_an_error_of_the_script_comes_after_the_faults_that_can_cause_it():
+    ranks = [rank(), rank((1.0, 3.0))]
+    for records in ranks:
+        records.end = End({"SGD of net": 1}, "RuntimeError: a bug in DDP.")
+    cause, *errors = compare(ranks)
+    assert cause.kind == "gradients_not_averaged"
+    assert [error.kind for error in errors] == ["script_failed", "script_failed"]
+    assert str(errors[0]).endswith("a bug in DDP. Remove the faults above first: they can cause this error.")
+    ranks[1].steps = ranks[0].steps
+    assert {error.remedy for error in compare(ranks)} == {"Repair the script first."}
+
+
+@pytest.mark.parametrize("draws", [[], ["net"]])
+def test_equal_random_numbers_have_a_remedy(draws):
+    ranks = [rank(), rank()]
+    for records in ranks:
+        (step,) = records.steps["SGD of net"]
+        records.steps["SGD of net"] = [replace(step, random_state=state) for state in "ab"]
+        records.state.draws = draws
+    (finding,) = compare(ranks)
+    assert (finding.kind, finding.is_fault) == ("same_random_numbers", bool(draws))
+    assert "torch.manual_seed(seed + rank)" in str(finding)

@@ -85,11 +85,11 @@ def test_the_right_versions_have_no_findings(found, case):
     assert found(case) == []
 
 
-def test_a_fault_has_the_line_of_its_step(found):
+def test_gradients_that_are_not_averaged_have_the_line_of_their_backward_pass(found):
     (finding,) = found("gradients_not_averaged")
     path, _, number = finding["line"].rpartition(":")
     assert Path(path) == SCRIPT
-    assert SCRIPT.read_text().splitlines()[int(number) - 1].strip() == "optimizer_d.step()"
+    assert SCRIPT.read_text().splitlines()[int(number) - 1].strip() == "(loss / pieces).backward()"
     assert "discriminator (Discriminator)" in finding["where"]
     assert "4 of 4 parameters, first layers.0.weight" in finding["what"]
 

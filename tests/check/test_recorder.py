@@ -1,8 +1,10 @@
 """Recording changes nothing, needs torch alone, and ends with the watched steps."""
 
 import copy
+import inspect
 import subprocess
 import sys
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -406,3 +408,152 @@ def test_the_memory_of_the_script_can_still_be_freed():
     recorded(train)
     for tensor in (images, network[0].weight, other[0].weight):
         tensor.untyped_storage().resize_(0)
+
+
+@dataclass
+class Batch:
+    images: torch.Tensor
+    names: list
+
+
+class Reads(nn.Module):
+    """A network that gets a batch in any shape, and reads the images in it."""
+
+    def __init__(self, images_of):
+        super().__init__()
+        self.images_of, self.layer = images_of, nn.Linear(4, 1)
+
+    def forward(self, *inputs, **keywords):
+        return self.layer(self.images_of(*inputs, **keywords))
+
+
+CONTAINERS = {
+    "list": (lambda images, other: ([images, other],), lambda batch: batch[0]),
+    "nested": (lambda images, other: (7, ({"of": (images, other)}, "text")), lambda _, batch: batch[0]["of"][0]),
+    "dataclass": (lambda images, other: (Batch(images, ["text", other]),), lambda batch: batch.images),
+    "keyword": (lambda images, other: {"images": [images, other]}, lambda images: images[0]),
+}
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_a_row_of_a_batch_in_a_container_consists_of_all_its_tensors(kind):
+    """Ranks can have the same conditions for other images: labels and empty tensors are no rows."""
+    pack, images_of = CONTAINERS[kind]
+    images, conditions, changed = torch.rand(3, 4), torch.rand(3, 4), torch.rand(3, 4)
+
+    def rows(*tensors):
+        def train():
+            network = Reads(images_of)
+            inputs = pack(*tensors)
+            network(**inputs) if kind == "keyword" else network(*inputs)
+
+        (call,) = (record for name, record in recorded(train).items() if name.startswith("call"))
+        return call.rows
+
+    found = rows(images, conditions)
+    assert len({*found}) == 3
+    assert rows(images, conditions) == found
+    assert not {*rows(images, changed)} & {*found}
+    assert not {*rows(changed, conditions)} & {*found}
+    assert rows(images, torch.arange(3)) == rows(images, torch.empty(0, 4)), "not part of a row"
+
+
+def test_generated_images_are_no_data_in_a_container_either():
+    def train():
+        generator, reads = nn.Linear(4, 4), Reads(lambda batch: batch[0])
+        fake = generator(torch.rand(3, 4)).detach()
+        reads([fake, fake])
+
+    assert [name for name in recorded(train) if name.startswith("call")] == ["call/generator (Linear)/0"]
+
+
+def test_a_validation_in_the_forward_pass_of_a_wrapper_is_no_training_data():
+    class Module(Reads):
+        def training_step(self, batch):
+            """Lightning's DDP redirects its forward pass to this method, and to validation_step."""
+
+    module = Module(lambda batch: batch[0])
+    found = recorded(lambda: [module.train(mode)([torch.rand(2, 4)]) for mode in (False, True)])
+    assert [name for name in found if name.startswith("call")] == ["call/module (Module)/0"]
+
+
+class Hides(nn.Module):
+    """A network that calls another one, which it does not contain."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.layer, self.hidden = nn.Linear(4, 4), [network]
+
+    def forward(self, images):
+        return self.hidden[0](self.layer(images))
+
+
+@pytest.mark.parametrize("is_called", [False, True])
+def test_a_network_in_a_list_is_recorded_as_outside_of_the_network_that_calls_it(is_called):
+    def train():
+        networks = {0: SimpleNamespace(hides=Hides(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))))}
+        hides = networks[0].hides
+        optimizer = torch.optim.SGD(hides.hidden[0].parameters(), lr=0.1)
+        hides(torch.rand(2, 4)).mean().backward()
+        if is_called:
+            hides.hidden[0](torch.rand(2, 4))
+        optimizer.step()
+
+    found = recorded(train)
+    (name, *_) = (name for name in found if name.startswith("step"))
+    assert name == "step/SGD of hidden[0] (Sequential)/1"
+    weights = found[name].weights
+    assert [weight.name.partition(" of ")[0] for weight in weights] == ["0.weight", "0.bias", "1.weight", "1.bias"]
+    assert [weight.outside for weight in weights] == [not is_called] * 4
+    for weight in weights:
+        assert weight.local == pytest.approx(weight.gradient, abs=1e-6 * weight.norm)
+
+
+def test_a_parameter_of_no_called_network_is_compared_and_a_tensor_of_the_optimizer_is_not():
+    """A flat tensor can be a shard, such as that of DeepSpeed."""
+
+    def train():
+        parameter, tensor = nn.Parameter(torch.ones(2)), torch.ones(3, requires_grad=True)
+        optimizer = torch.optim.SGD([parameter, tensor], lr=0.1)
+        (parameter.sum() + tensor.sum()).backward()
+        optimizer.step()
+
+    parameter, tensor = recorded(train)["step/SGD of unknown parameters/1"].weights
+    assert (parameter.name, parameter.outside, parameter.skipped) == ("of shape (2,)", True, "")
+    assert (parameter.before - parameter.after) == pytest.approx(0.1 * parameter.gradient)
+    assert "no parameter of a network" in tensor.skipped
+
+
+def test_an_attribute_is_named_without_the_private_dictionary_of_its_module():
+    class Trains(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.generator, self.critic = nn.Sequential(nn.Linear(4, 4)), nn.Sequential(nn.Linear(4, 1))
+
+        def training_step(self, images):
+            self.critic(self.generator(images))
+
+    assert [*recorded(lambda: Trains().training_step(torch.rand(2, 4)))] == ["call/generator (Sequential)/0"]
+
+
+@pytest.mark.parametrize("in_lightning", [False, True])
+def test_the_line_of_the_backward_pass_is_recorded_and_whether_lightning_runs_it(in_lightning):
+    class Module(Reads):
+        pass
+
+    if in_lightning:
+        Module.manual_backward = lambda self, loss: loss.backward()
+
+    def train():
+        module = Module(lambda images: images)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        loss = module(torch.rand(2, 4)).mean()
+        lines.append(inspect.currentframe().f_lineno + 1)
+        loss.backward()
+        optimizer.step()
+
+    lines = []
+    (step,) = (record for name, record in recorded(train).items() if name.startswith("step"))
+    assert step.backward_line == f"{__file__}:{lines[0]}"
+    assert step.line == f"{__file__}:{lines[0] + 1}"
+    assert step.in_lightning == in_lightning
