@@ -29,7 +29,7 @@ from lit_gans.data.digests import fingerprint
 from lit_gans.data.images import to_networks, to_uint8, to_unit_range
 from lit_gans.data.sources.stacked_digits import StackedDigits
 from lit_gans.metrics.evaluator import Evaluator, with_labels
-from lit_gans.metrics.extractors.base import Extractor
+from lit_gans.metrics.extractors.base import Extractor, refuse_nameless
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 from lit_gans.metrics.protocol import RUNNING_STATISTICS, stamp, versions
 from lit_gans.metrics.scores.base import FeatureScore
@@ -302,6 +302,7 @@ class GenerativeMetrics(Measurement):
         cache: bool = True,
     ) -> None:
         super().__init__(every_n_steps, num_samples, batch_size, seed)
+        refuse_nameless(extractor)
         self.extractor, self.scores, self.cache = extractor, scores, cache
 
     @property

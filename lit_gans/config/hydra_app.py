@@ -22,7 +22,7 @@ from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, SEARCH_PATH, group_of, option, register
 from lit_gans.config.mistakes import DONE, error_message, exit_with_2
 from lit_gans.config.overrides import key_of, quoted, value_of, with_search_path
-from lit_gans.config.registry import IMPORT_VARIABLE
+from lit_gans.config.registry import IMPORT_VARIABLE, without_loss
 from lit_gans.config.signatures import schema, target_class, without_remains
 
 _OPTIONS = {"model": "dcgan", "data": "folder"}  # default options for commands that require a model or data
@@ -175,6 +175,9 @@ def _hint(error: Exception, config_name: str, arguments: Sequence[str]) -> str:
     if not (isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file):
         return _nearest_keys(config_name, arguments)
     group, _, name = str(error.missing_cfg_file).rpartition("/")
+    unfinished = without_loss().get(name) if group == "model" else None
+    if unfinished is not None:
+        return f"{unfinished.__name__} is no GAN, because it does not define generator_loss."
     if os.path.isfile(f"{name}.py"):
         return f"set {IMPORT_VARIABLE}={name} before the command to import {name}.py."
     names = nearest(name, [option for option in error.options if not option.startswith("_")])

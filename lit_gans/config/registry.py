@@ -77,6 +77,13 @@ def gans() -> dict[str, type]:
     return {name: cls for name, cls in classes("lit_gans.models", AdversarialModule).items() if is_gan(cls)}
 
 
+def without_loss() -> dict[str, type]:
+    """Returns the classes that define no loss, and are therefore no GANs, by the names that they would have."""
+    from lit_gans.training.module import AdversarialModule
+
+    return {name: cls for name, cls in classes("lit_gans.models", AdversarialModule).items() if not is_gan(cls)}
+
+
 def is_gan(cls: type) -> bool:
     """Returns whether a class is a GAN. A base class that defines no loss is not a GAN."""
     from lit_gans.training.module import AdversarialModule

@@ -19,7 +19,7 @@ from lit_gans.data.contracts import Fingerprinted, Labeled, RealImages
 from lit_gans.data.digests import Fingerprint, fingerprint
 from lit_gans.data.reading import cut, images_between
 from lit_gans.metrics import cache
-from lit_gans.metrics.extractors.base import Extractor, Features, Network, Probe, Widths
+from lit_gans.metrics.extractors.base import Extractor, Features, Network, Probe, Widths, refuse_nameless
 from lit_gans.metrics.scores.base import Compared, FeatureScore, gather
 from lit_gans.metrics.scores.classes import ClassAccuracy, ClassCoverage, IntraFID, LabeledScore
 from lit_gans.metrics.scores.fid import FrechetInceptionDistance
@@ -59,7 +59,7 @@ class Evaluator:
         probe: summary of the features of a noise image, if the extractor does not declare the widths of its outputs.
 
     Raises:
-        RefusedInput: two scores have the same key.
+        RefusedInput: two scores have the same key, or the extractor has no name.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class Evaluator:
         device: torch.device | str = "cpu",
         num_classes: int = 0,
     ) -> None:
+        refuse_nameless(extractor)
         self._requested = deepcopy(
             _requested(extractor, scores)
         )  # copy the scores, so that evaluators do not share states

@@ -160,7 +160,7 @@ class GANDefinition(LightningModule):
             fake: generated images (n, c, h, w), `batch["fake"]`, without a graph to the generator.
             batch: all tensors of the microbatch. Its images are augmented.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define discriminator_losses(real, fake, batch)")
 
     def classified_as_real(self, name: str, scores: Tensor) -> Tensor | None:
         """Returns a mask of the scores that classify an image as real, or `None` if the scores have no threshold.
@@ -189,7 +189,7 @@ class GANDefinition(LightningModule):
             fake: generated images (n, c, h, w), `batch["fake"]`, with their graph to the generator.
             batch: all tensors of the microbatch. Its images are augmented, including the real images `batch["image"]`.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define generator_loss(fake, batch)")
 
     # ---- outside of an iteration
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lit_gans.common.compilation import uncompiled
+from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise, mix, seed_dropout
 from lit_gans.common.precision import tf32
 from lit_gans.networks.spectral import one_power_iteration, spectral_layers
@@ -212,6 +213,11 @@ class TrainingStep:
         # a shared penalty differentiates the graph of the scores twice
         with uncompiled(*map(gan.get_submodule, gan.discriminator_names if shared else ())):
             outputs = gan.discriminator_losses(augmented["image"], augmented["fake"], augmented)
+        if outputs.keys() != set(gan.discriminator_names):
+            raise RefusedInput(
+                f"{type(gan).__name__}.discriminator_losses returns losses of {', '.join(outputs) or 'nothing'}, but"
+                f" its discriminator_names are {', '.join(gan.discriminator_names)}: use these names as keys."
+            )
         penalties |= self._penalties(shared, partial(self._shared_penalty, outputs, batch))
         for name, output in outputs.items():
             self._observe(name, output, penalties.get(name))

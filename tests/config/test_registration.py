@@ -150,3 +150,13 @@ def test_only_the_command_line_finds_classes_of_the_current_folder(forget, comma
     assert command("--version")[0] == 0
     assert any(type(callback).__name__ == "Mine" for callback in build(config)[2].callbacks)
     sys.modules.pop("only_here")
+
+
+def test_a_class_without_a_loss_is_named(mine, monkeypatch):
+    (mine / "forgot.py").write_text("from lit_gans import ImageGAN\n\n\nclass Forgot(ImageGAN):\n    pass\n")
+    monkeypatch.setenv("LIT_GANS_IMPORT", "forgot")
+    with pytest.raises(
+        RefusedInput, match=r"'model/forgot'; Forgot is no GAN, because it does not define generator_loss"
+    ):
+        compose("model=forgot")
+    sys.modules.pop("forgot", None)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from lit_gans.callbacks import GenerativeMetrics
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import to_uint8
 from lit_gans.metrics import (
@@ -196,6 +197,15 @@ def test_class_scores_without_known_classes_are_left_out_silently(extractor, num
     evaluator.choose(REAL)
     assert list(evaluator.scores) == names
     assert evaluator.left_out == {}
+
+
+def test_an_extractor_without_a_name_is_refused():
+    class Nameless(Pixels):
+        name = ""
+
+    for make in (Evaluator, GenerativeMetrics):
+        with pytest.raises(RefusedInput, match="Nameless has no name: set the class attribute `name`"):
+            make(Nameless())
 
 
 def test_scores_of_one_key_are_refused():

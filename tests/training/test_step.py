@@ -89,6 +89,15 @@ def test_plain_torch_trains_the_weights_of_a_trainer(tiny_gan, random_images, fi
     assert [group["lr"] for group in step.backend.optimizers["generator"].param_groups] == [0.0]
 
 
+def test_losses_under_other_names_than_those_of_the_discriminators_are_refused(tiny_gan, random_images, fit):
+    module = tiny_gan("dcgan")
+    losses = module.discriminator_losses
+    module.discriminator_losses = lambda *given: {"critic": losses(*given)["discriminator"]}
+    names = "returns losses of critic, but its discriminator_names are discriminator"
+    with pytest.raises(RefusedInput, match=f"DCGAN.discriminator_losses {names}"):
+        fit(module, random_images(), max_steps=1)
+
+
 def test_a_batch_that_cannot_be_split_ends_the_training(fit):
     loader = DataLoader(torch.zeros(7, 1, 16, 16), batch_size=7)
     with pytest.raises(RefusedInput, match="7 images cannot be split into 2 equal pieces"):

@@ -23,13 +23,21 @@ from lit_gans.data.images import to_uint8
 _CHUNK = 16  # batch size with which the networks for 224x224 and 299x299 images are fastest on a CPU
 
 
+def refuse_nameless(extractor: Extractor) -> None:
+    """Raises `RefusedInput` for an extractor without a name, which would have no metric keys."""
+    if not extractor.name:
+        raise RefusedInput(
+            f"{type(extractor).__name__} has no name: set the class attribute `name`, the suffix of metric keys."
+        )
+
+
 class Extractor(nn.Module):
     """Base class of feature extractors, which map uint8 images to features and class logits.
 
     An extractor is always in evaluation mode. It is never trained, and is never part of a checkpoint.
 
     Attributes:
-        name: suffix of all metric keys.
+        name: suffix of all metric keys; each extractor needs one.
         num_features, num_logits: widths of the outputs of `forward`. If None, they are determined by extracting the
             features of one image.
         num_classes: number of classes if the logits correspond to the classes of the data, otherwise 0.
@@ -38,7 +46,7 @@ class Extractor(nn.Module):
         any_channels: whether the number of channels can differ from 1, 3 and 4.
     """
 
-    name: str
+    name: str = ""
     num_features: int | None = None
     num_logits: int | None = None
     num_classes: int = 0
