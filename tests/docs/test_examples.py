@@ -10,7 +10,7 @@ from PIL import Image
 from tests.docs.blocks import ROOT
 
 EXAMPLES = sorted((ROOT / "docs/examples").glob("*.py"))
-SMALLER = {"super_resolution": ["--faces=200"]}
+SMALLER = {name: ["--faces=200"] for name in ("super_resolution", "autoencoder")}
 GUIDE = (ROOT / "docs/guides/adversary.md").read_text()
 
 
@@ -80,3 +80,10 @@ def test_enlarged_faces_are_worse_than_true_ones_by_both_scores():
     assert blurred["fid"] > 100
     assert blurred["psnr"] < 25
     assert example["Enlarger"]()(small).shape == faces.shape
+
+
+def test_the_autoencoder_compresses_to_128_numbers():
+    network = runpy.run_path(str(ROOT / "docs/examples/autoencoder.py"))["Autoencoder"]()
+    images = torch.zeros(2, 3, 32, 32)
+    assert network.encoder(images).shape == (2, 8, 4, 4)
+    assert network(images).shape == images.shape
