@@ -70,17 +70,17 @@ def save_networks(
         save_file(copies, part, metadata={"format": "pt"})
     for name in (CARD, SAMPLES):  # existing files would describe different networks
         (folder / name).unlink(missing_ok=True)
-    write_text(folder / CONFIG, json.dumps(config, indent=2) + "\n")
+    write_file(folder / CONFIG, json.dumps(config, indent=2) + "\n")
     has_samples = _write_samples(folder)
     networks = dict.fromkeys(name.partition(".")[0] for name in tensors)
-    write_text(folder / CARD, card_of_networks(config, networks, dtype, optimizers, has_samples))
+    write_file(folder / CARD, card_of_networks(config, networks, dtype, optimizers, has_samples))
     if optimizers:
         with replacing(folder / TRAINING) as part:
             torch.save(rest | {NETWORKS: networks_digest(tensors)}, part)
     return folder
 
 
-def write_text(path: Path, text: str) -> None:
+def write_file(path: Path, text: str) -> None:
     """Writes a text file atomically. Surrogates, which UTF-8 cannot encode, become escape sequences."""
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8", errors="backslashreplace")

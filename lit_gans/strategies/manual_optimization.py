@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.hooks import RemovableHandle
 
 from lit_gans.common._compat.lightning import batch_index, set_steps
 from lit_gans.common.errors import RefusedInput
@@ -22,7 +21,6 @@ from lit_gans.common.lightning import (
     TrainerFn,
     rank_zero_warn,
 )
-from lit_gans.strategies.deepspeed.optimizer import EngineOptimizer
 from lit_gans.strategies.grad_scaling import NetworkScaling, ScaledGradients
 from lit_gans.strategies.module_networks import parameters_of
 
@@ -96,7 +94,6 @@ class WatchManualOptimization(Callback):
     - A learning rate scheduler is configured, but never stepped.
     - `max_steps` is set, and `trainer.global_step` counts more steps than batches, see `CountIterations`.
     - Gradients are clipped while they are scaled for fp16, see `NetworkScaling`.
-    - An optimizer steps, and never has a gradient. DeepSpeed's engines are not watched.
 
     The strategies of this package issue the same warnings without this callback.
     """
@@ -105,8 +102,6 @@ class WatchManualOptimization(Callback):
         self._schedulers: list[tuple[LRScheduler, int]] = []
         self._first = self._first_batch = 0
         self._gradients: ScaledGradients | None = None
-        self._hooks: list[RemovableHandle] = []
-        self._had_gradient: dict[torch.optim.Optimizer, bool] = {}  # of each optimizer that has stepped
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         schedulers = (
@@ -116,26 +111,9 @@ class WatchManualOptimization(Callback):
         self._schedulers = [(scheduler, epoch) for scheduler, epoch in epochs if epoch is not None]
         self._first, self._first_batch = trainer.global_step, batch_index(trainer)
         plugin = trainer.precision_plugin
-        if not pl_module.automatic_optimization:
-            self._end_watch()
-            watched = [each for each in trainer.optimizers if not isinstance(each, EngineOptimizer)]
-            self._hooks = [optimizer.register_step_post_hook(self._note_step) for optimizer in watched]
         scales = isinstance(plugin, MixedPrecision) and plugin.scaler is not None
         if scales and not isinstance(plugin, NetworkScaling) and not pl_module.automatic_optimization:
             self._gradients = ScaledGradients()
-
-    def _note_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """Hook that runs after a step, because the step's closure can run the backward pass."""
-        had = self._had_gradient.get(optimizer, False)
-        self._had_gradient[optimizer] = had or any(p.grad is not None for p in parameters_of(optimizer))
-
-    def _end_watch(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks, self._had_gradient = [], {}
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self._end_watch()
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._gradients is not None:
@@ -151,15 +129,6 @@ class WatchManualOptimization(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         steps, batches = trainer.global_step - self._first, batch_index(trainer) - self._first_batch
-        never = [optimizer for optimizer, had in self._had_gradient.items() if not had]
-        self._end_watch()
-        for optimizer in never:
-            first = parameters_of(optimizer)[0]
-            name = next((name for name, p in pl_module.named_parameters() if p is first), "an unknown parameter")
-            rank_zero_warn(
-                f"the {type(optimizer).__name__} of {name} stepped without a gradient in every step, so that it trained"
-                " nothing: call zero_grad(), then self.manual_backward(loss), then step()."
-            )
         if steps == 0 or pl_module.automatic_optimization:
             return
         for scheduler, epoch in self._schedulers:

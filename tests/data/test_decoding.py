@@ -331,9 +331,10 @@ def test_a_survey_counts_values_of_an_unknown_range_and_gives_the_reason(tmp_pat
         survey([tmp_path / "a.tif"])
     Image.new("RGB", (20, 20)).save(tmp_path / "b.png")
     found = survey([tmp_path / "a.tif", tmp_path / "b.png"])
-    assert (found.unreadable, found.width) == (1, 20)
-    assert "add data.value_range=[LOW,HIGH]" in found.reason
-    assert survey([tmp_path / "a.tif"], frame=Frame(None, 3, value_range=(-1024.0, 3056.0))).unreadable == 0
+    (reason,) = found.unreadable
+    assert "add data.value_range=[LOW,HIGH]" in reason
+    assert found.width == 20
+    assert survey([tmp_path / "a.tif"], frame=Frame(None, 3, value_range=(-1024.0, 3056.0))).unreadable == ()
 
 
 # ---- pictures of many pixels

@@ -22,7 +22,7 @@ from lit_gans.config.run_folder import output_file, results_folder
 from lit_gans.export.card import card_for_diffusers, card_for_onnx, described, refuse_license
 from lit_gans.export.diffusers import save_diffusers
 from lit_gans.export.onnx import example_inputs, export_onnx
-from lit_gans.export.safetensors import Dtype, save_networks, write_text
+from lit_gans.export.safetensors import Dtype, save_networks, write_file
 from lit_gans.training.sampling import Weights
 from lit_gans.training.translator import Direction
 
@@ -95,13 +95,13 @@ def export(
     used: Weights = "raw" if weights == "raw" or module.averaged_generator is None else "ema"
     if format == "diffusers":
         written = save_diffusers(module, target, weights, dtype, **factors)
-        write_text(written / CARD, card_for_diffusers(described(content, used, license), dtype))
+        write_file(written / CARD, card_for_diffusers(described(content, used, license), dtype))
         print(f"generator of {type(module).__name__}, {used} weights: {written}")
         return written
     written = export_onnx(module, target, weights)
     shapes = {name: f"({', '.join(map(str, ['n', *x.shape[1:]]))})" for name, x in example_inputs(module).items()}
     described_as = described(content, used, license, measured=direction == "a_to_b")
-    write_text(written.with_name(f"{written.name}.md"), card_for_onnx(described_as, written.name, shapes))
+    write_file(written.with_name(f"{written.name}.md"), card_for_onnx(described_as, written.name, shapes))
     print(f"generator of {type(module).__name__}, {used} weights: {written}")
     print(f"  inputs    {', '.join(f'{name} {shape}' for name, shape in shapes.items())}")
     print(f"  output    images (n, {', '.join(map(str, module.image_shape))})")

@@ -296,6 +296,10 @@ class NetworkDeepSpeed(NetworkStrategy):
         super().before_step(network)
         self._refuse_changes(network)
 
+    def had_gradient(self, network: OptimizedNetwork) -> bool:
+        """Returns True, because an engine steps its optimizer only if there are gradients."""
+        return True
+
     def has_gradients(self, network: OptimizedNetwork) -> bool:
         # an engine stores local gradients, and resets the state in zero_grad()
         return self.gradients[network.name].state.name == "local" or super().has_gradients(network)
