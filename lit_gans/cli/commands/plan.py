@@ -257,10 +257,12 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
         yield f"fewer than {_FEW} images: init_from= begins with networks of similar images, which need fewer repeats"
     if pictures.unreadable:
         opened = f"{len(pictures.unreadable)} of {min(pictures.num, LOOKED_AT)} images that were opened"
-        text = "\n".join(f"    {reason}" for reason in pictures.unreadable)
+        reasons = [f"    {reason}" for reason in pictures.unreadable]
         if data.on_error == "raise":
-            raise RefusedInput(f"{opened} cannot be read; data.on_error=skip leaves out such images:\n{text}")
-        yield f"{opened} cannot be read, and are left out (data.on_error=skip):\n{text}"
+            what = f"{opened} cannot be read; data.on_error=skip leaves out such images:"
+            raise RefusedInput("\n".join([what, *reasons]))
+        yield f"{opened} cannot be read, and are left out (data.on_error=skip):"
+        yield from reasons
     if data.source().left_out:
         lines = data.source().left_out
         yield f"{len(lines)} files are skipped (data.on_error=skip), such as: {lines[0]}"
@@ -479,7 +481,7 @@ def _plan_to_resume(given: Mapping[Any, Any]) -> Path:
     for path in [*_plans(given)][-2::-1]:
         text = path.read_text(encoding="utf-8")
         values = yaml.safe_load(text)
-        root = Path(values["data"]["root"]).expanduser()
+        root = Path(values.get("data", {}).get("root", folder)).expanduser()
         if root.resolve() != folder and root.exists():  # a folder that no longer exists has most likely been moved
             continue
         planned_for = re.search(r"^# lit-gans plan .*minutes=(\S+)$", text, re.MULTILINE)

@@ -101,6 +101,9 @@ def test_unreadable_images_are_listed_before_anything_is_timed(ran, refused, pho
     assert not Path("planned/experiment/plan_photos.yaml").exists()
     out = ran("plan", photos, "metrics=none", "minutes=1", "data.on_error=skip")
     assert "2 of 42 images that were opened cannot be read, and are left out (data.on_error=skip):" in out
+    written = Path("planned/experiment/plan_photos.yaml").read_text()
+    assert "#     photos/broken.png cannot be read as an image" in written
+    assert yaml.safe_load(written)["data"]["on_error"] == "skip"
 
 
 @pytest.mark.runs
