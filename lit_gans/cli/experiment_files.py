@@ -30,11 +30,11 @@ def write_experiment(path: Path, notes: Sequence[str], values: Mapping[str, Any]
 
     Args:
         path: path of the file.
-        notes: lines of a comment at the top of the file.
+        notes: paragraphs of a comment at the top of the file.
         values: options by group, and values by dotted key.
     """
     text = yaml.safe_dump(content(values), sort_keys=False)
-    lines = ["# @package _global_", *(f"# {line}" for line in notes), text]
+    lines = ["# @package _global_", *(f"# {line}" for note in notes for line in note.splitlines()), text]
     path.write_text("\n".join(lines), encoding="utf-8", errors="backslashreplace")
 
 
