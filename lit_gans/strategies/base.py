@@ -148,7 +148,6 @@ class NetworkStrategy(DDPStrategy):
         self.networks: dict[str, OptimizedNetwork] = {}
         self.positions = Positions()
         self.gradients: dict[str, Gradients] = {}
-        self._had_gradient: dict[str, bool] = {}  # for each network that was stepped, whether any step had a gradient
         self.averages = True  # whether backward averages gradients; False inside `block_backward_sync`
 
     # ---- setup and end
@@ -237,8 +236,8 @@ class NetworkStrategy(DDPStrategy):
         self.barrier()  # the process that serves the store must not exit before all ranks have read from it
         if self._watch is not None:
             self._watch.on_train_end(self.lightning_module.trainer, self.lightning_module)
-        for name, had_gradient in self._had_gradient.items():
-            if not had_gradient:
+        for name, gradients in self.gradients.items():
+            if gradients.had_any is False:
                 rank_zero_warn(
                     f"the optimizer of {name} stepped without a gradient in every step, so that it trained nothing:"
                     " call zero_grad(), then self.manual_backward(loss), then step()."
@@ -261,7 +260,6 @@ class NetworkStrategy(DDPStrategy):
         for hook in self._hooks:
             hook.remove()
         self._hooks, self._statistics, self._watch, self.networks = (), None, None, {}
-        self._had_gradient = {}
         self.positions = Positions()
         self.gradients = {}
         self.lightnings_teardown()
@@ -381,7 +379,7 @@ class NetworkStrategy(DDPStrategy):
     def _end_step(self, name: str, *_: Any) -> None:
         """Hook that runs after every optimizer step, whoever calls `optimizer.step()`."""
         self.gradients[name].state = NONE
-        self._had_gradient[name] = self._had_gradient.get(name, False) or self.had_gradient(self.networks[name])
+        self.gradients[name].note_step(self.had_gradient(self.networks[name]))
 
     def had_gradient(self, network: OptimizedNetwork) -> bool:
         """Returns whether the step that has just ended had a gradient of any parameter."""

@@ -74,6 +74,11 @@ class Gradients:
     def __init__(self, network: str) -> None:
         self.network = network
         self.state = NONE
+        self.had_any: bool | None = None  # whether any step had a gradient; None before the first step
+
+    def note_step(self, had_gradient: bool) -> None:
+        """Notes a step of the optimizer, with or without a gradient of any parameter."""
+        self.had_any = bool(self.had_any) or had_gradient
 
     def watch(self, parameters: Iterable[nn.Parameter]) -> tuple[RemovableHandle, ...]:
         """Registers hooks that set the state to local when a parameter accumulates a gradient; returns the handles."""

@@ -6,6 +6,7 @@ from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.ddp import NetworkDDP
+from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
 from lit_gans.strategies.manual_optimization import CountIterations, WatchManualOptimization
 
@@ -65,7 +66,7 @@ class Emptied(Own):
 
 def test_an_optimizer_that_never_has_a_gradient_gives_a_warning():
     train(Emptied, devices=1)  # silently, with Lightning's own strategy
-    for strategy in (NetworkDDP, NetworkFSDP):
+    for strategy in (NetworkDDP, NetworkFSDP, NetworkDeepSpeed):
         with pytest.warns(UserWarning, match="stepped without a gradient in every step") as said:
             train(Emptied, devices=1, strategy=strategy())
         sentences = [str(each.message) for each in said]

@@ -125,6 +125,7 @@ class EngineOptimizer(torch.optim.Optimizer):
             )
         self.gradients.refuse_local()
         if self.gradients.state is not AVERAGED:  # there are no gradients
+            self.gradients.note_step(False)
             return result
         self.remove_gradients()
         self._refuse_zero_gradients()
