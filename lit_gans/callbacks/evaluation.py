@@ -106,7 +106,7 @@ class Measurement(GenerativeCallback):
         return {
             "data": repr(data_of(trainer)),
             "num_fake": self.num_samples,
-            "weights": "raw" if module.averaged_generator is None else "ema",
+            "weights": module.used_weights(),
             "batch_norm": RUNNING_STATISTICS,
             "precision": FLOAT32,
             "seed": self.seed,
@@ -357,7 +357,7 @@ class GenerativeMetrics(Measurement):
             self.evaluator,
             data=repr(data),
             classes=module.class_frequencies(data),
-            weights="raw" if module.averaged_generator is None else "ema",
+            weights=module.used_weights(),
             trained_against=module.trains_against,
         )
         return protocol | ({"left_out": self.left_out} if self.left_out else {})

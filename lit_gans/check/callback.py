@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any, Literal
 
 from lit_gans.check.session import check_ranks
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.lightning import Callback, LightningModule, Trainer, rank_zero_warn
 
 _FITS = count()  # numbers the runs, because all runs of a process share one store
@@ -25,7 +25,7 @@ class RankConsistency(Callback):
         patience: maximum time that rank 0 waits for each of the other ranks, in seconds.
     """
 
-    @converts_numbers
+    @converts_arguments
     def __init__(self, steps: int = 20, on_fault: Literal["raise", "warn"] = "warn", patience: float = 60.0) -> None:
         self.steps, self.on_fault, self.patience = steps, on_fault, patience
         self._check: check_ranks | None = None

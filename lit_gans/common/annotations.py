@@ -19,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 from lit_gans.common.errors import RefusedInput
 
 _LITERAL: Any = typing.Literal
-_NUMBERS = {bool: "true or false", int: "a whole number", float: "a number"}
+NUMBERS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
 @runtime_checkable
@@ -31,7 +31,7 @@ class FromPlain(Protocol):
         """Creates an instance from a string or a mapping."""
 
 
-def converts_numbers(constructor: Callable[..., None]) -> Callable[..., None]:
+def converts_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
     """Decorator for constructors that converts the arguments to their annotated types; see `converted`.
 
     Arguments that are passed on to base classes are converted as well, so that all constructors receive the same
@@ -102,7 +102,7 @@ def converted(value: Any, annotation: Any, name: str) -> Any:
             items = [converted(item, item_type, name) for item, item_type in zip(plain, item_types, strict=True)]
             return tuple(items) if isinstance(plain, tuple) or issubclass(origin, tuple) else items
     for kind in kinds:
-        if kind in _NUMBERS and isinstance(plain, str | bool | int | float):
+        if kind in NUMBERS and isinstance(plain, str | bool | int | float):
             with suppress(RefusedInput) if _LITERAL in map(typing.get_origin, kinds) else nullcontext():
                 return _number(plain, kind, name)
         if isinstance(kind, type) and issubclass(kind, FromPlain) and isinstance(plain, str | dict):
@@ -122,14 +122,14 @@ def _in_words(kind: Any) -> str | None:
         return "a mapping" if issubclass(origin, Mapping) else "a list" if issubclass(origin, Sequence) else None
     if isinstance(kind, type) and kind.__module__.startswith("lit_gans."):
         return kind.__name__
-    return {**_NUMBERS, str: "text", types.NoneType: "None"}.get(kind)
+    return {**NUMBERS, str: "text", types.NoneType: "None"}.get(kind)
 
 
 def _has_type(value: Any, kind: Any) -> bool:
     """Returns whether a value already has a type, so that it needs no conversion. Container types are not checked."""
     if typing.get_origin(kind) is _LITERAL:
         return value in typing.get_args(kind)
-    if kind in _NUMBERS:
+    if kind in NUMBERS:
         return type(value) is kind
     try:
         return isinstance(kind, type) and isinstance(value, kind)
@@ -147,7 +147,7 @@ def _number(value: str | bool | int | float, kind: type, name: str) -> Any:
     if kind is float and isinstance(number, int) and not isinstance(number, bool):
         number = float(number)
     if type(number) is not kind:
-        raise RefusedInput(f"{name}={value!r} must be {_NUMBERS[kind]}.")
+        raise RefusedInput(f"{name}={value!r} must be {NUMBERS[kind]}.")
     return number
 
 

@@ -23,6 +23,7 @@ from omegaconf import MISSING
 
 from lit_gans.checkpoints.format import to_plain
 from lit_gans.common._compat.jsonargparse import descriptions
+from lit_gans.common.annotations import NUMBERS
 from lit_gans.common.errors import RefusedInput, nearest, one_line
 from lit_gans.config.mistakes import error_message
 from lit_gans.config.registry import classes
@@ -33,7 +34,7 @@ Target = type | Callable[..., Any]
 
 # jsonargparse's message for a value of a wrong type
 _NOT_A_NUMBER = re.compile(r"Parser key \"(.+?)\": Expected a <class '(int|float)'>\. Got value: (.*)")
-_NUMBERS = {"int": "a whole number", "float": "a number"}
+_NUMBERS = {kind.__name__: words for kind, words in NUMBERS.items()}
 
 
 def schema(target: Target | OptimizerConfig) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from torchvision.transforms.functional import resize
 
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.rank_zero import computed_once
 from lit_gans.common.size import Size, as_size, sides, size_text
@@ -127,9 +127,9 @@ class ImageData(LightningDataModule):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
-            cls.__init__ = converts_numbers(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = converts_arguments(cls.__init__)  # type: ignore[method-assign]
 
-    @converts_numbers
+    @converts_arguments
     def __init__(
         self, image_size: Size = 32, channels: int = 1, batch_size: int = 64, num_workers: int = 0, seed: int = 0
     ) -> None:

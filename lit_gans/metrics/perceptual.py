@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lit_gans.common._compat.torchmetrics import Backbone, lpips
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.precision import without_autocast
 from lit_gans.metrics.extractors.base import in_color
@@ -69,7 +69,7 @@ class LPIPS(nn.Module):
         RefusedInput: no file is specified, or the file does not contain the expected tensors.
     """
 
-    @converts_numbers
+    @converts_arguments
     def __init__(self, backbone: Backbone, weights: str | None) -> None:
         super().__init__()
         if weights is None:

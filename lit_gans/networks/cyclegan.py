@@ -10,7 +10,7 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.size import Size, sides
 from lit_gans.networks.blocks import Norm, Residual, cut, draw_weights, normalization, padded
 
@@ -34,7 +34,7 @@ class ResidualTranslator(nn.Module):
             the paper's code.
     """
 
-    @converts_numbers
+    @converts_arguments
     def __init__(
         self, input_channels: int, channels: int, width: int = 64, blocks: int = 9, norm: Norm = "instance"
     ) -> None:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from jaxtyping import Float, Int64
 from torch import Tensor, cat, nn
 
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.size import Size
 from lit_gans.networks.blocks import (
     Block,
@@ -74,7 +74,7 @@ class DCGANGenerator(nn.Module):
             concatenated with the latents.
     """
 
-    @converts_numbers
+    @converts_arguments
     def __init__(
         self,
         latent_dim: int,
@@ -127,7 +127,7 @@ class DCGANDiscriminator(nn.Module):
             the features onto the class embedding.
     """
 
-    @converts_numbers
+    @converts_arguments
     def __init__(
         self,
         channels: int,

@@ -13,7 +13,7 @@ from itertools import pairwise
 from jaxtyping import Float, Int64
 from torch import Tensor, cat, nn
 
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size, sides
 from lit_gans.networks.blocks import Norm, ScoreHead, class_embedding
@@ -75,7 +75,7 @@ class MLPDiscriminator(nn.Module):
         RefusedInput: if `norm` has any other value.
     """
 
-    @converts_numbers
+    @converts_arguments
     def __init__(
         self,
         channels: int,

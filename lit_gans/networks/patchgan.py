@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size, sides, size_value
 from lit_gans.networks.blocks import Dims, Norm, draw_weights, normalization
@@ -39,7 +39,7 @@ class PatchGAN(nn.Module):
         RefusedInput: if the images are too small for `depth`.
     """
 
-    @converts_numbers
+    @converts_arguments
     def __init__(
         self,
         input_channels: int,

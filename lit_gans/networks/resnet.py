@@ -12,7 +12,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.size import Size, sides
 from lit_gans.networks.blocks import (
     Block,
@@ -146,7 +146,7 @@ class ResNetGenerator(nn.Module):
         num_classes: number of classes of the conditional batch norms in the blocks; 0 for an unconditional network.
     """
 
-    @converts_numbers
+    @converts_arguments
     def __init__(
         self,
         latent_dim: int,
@@ -192,7 +192,7 @@ class ResNetDiscriminator(nn.Module):
             averaged, as in WGAN-GP.
     """
 
-    @converts_numbers
+    @converts_arguments
     def __init__(
         self,
         channels: int,

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size, as_size, sides, size_value
 from lit_gans.networks.blocks import Norm, draw_weights, normalization
@@ -45,7 +45,7 @@ class UNet(nn.Module):
         RefusedInput: if H or W is not a multiple of 16.
     """
 
-    @converts_numbers
+    @converts_arguments
     def __init__(
         self, input_channels: int, channels: int, image_size: Size, width: int = 64, norm: Norm = "instance"
     ) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lit_gans.common._compat.torch import copy_all, lerp_all
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.lightning import Callback, LightningModule, Strategy, Trainer, TrainerFn, rank_zero_warn
 from lit_gans.strategies.base import sharding
@@ -133,7 +133,7 @@ class NetworkAverage(Callback):
         RefusedInput: `decay` is outside [0, 1), or the module has no such network.
     """
 
-    @converts_numbers
+    @converts_arguments
     def __init__(self, network: str, decay: float = 0.999) -> None:
         refuse_decay(decay)
         self.network, self.decay = network, decay

@@ -16,7 +16,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from lit_gans.common._compat.torch import WITHOUT_BUFFER_SYNC, reduces_all
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.lightning import LightningModule, Trainer, prepare_for_backward
 from lit_gans.strategies.base import NetworkStrategy
@@ -63,7 +63,7 @@ class NetworkDDP(NetworkStrategy):
         RefusedInput: a setting is invalid.
     """
 
-    @converts_numbers
+    @converts_arguments
     def __init__(
         self,
         *,

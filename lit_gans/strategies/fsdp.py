@@ -28,7 +28,7 @@ from lit_gans.common._compat.torch import (
     is_computing,
     tree_leaves,
 )
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.lightning import LightningModule, Trainer, TrainerFn
 from lit_gans.strategies.base import NetworkStrategy, average_over_ranks
@@ -94,7 +94,7 @@ class NetworkFSDP(NetworkStrategy):
     is_sharded = True  # no rank holds a full network, so all ranks must take part in sampling
     refused_optimizers = frozenset({"Adafactor"})  # uses operations that DTensor does not support
 
-    @converts_numbers
+    @converts_arguments
     def __init__(
         self,
         *,

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn import functional
 
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import Noise
 from lit_gans.common.precision import full_precision
@@ -116,7 +116,7 @@ class Adversary(nn.Module):
         True
     """
 
-    @converts_numbers
+    @converts_arguments
     def __init__(
         self,
         discriminator: nn.Module | Sequence[nn.Module],

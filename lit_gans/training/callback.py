@@ -11,7 +11,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lit_gans.checkpoints.locate import run_of
 from lit_gans.common._compat.lightning import may_stop
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput, nearest
 
 Kind = TypeVar("Kind", bound=Callback)
@@ -86,7 +86,7 @@ class GenerativeCallback(Callback):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
-            cls.__init__ = converts_numbers(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = converts_arguments(cls.__init__)  # type: ignore[method-assign]
 
     def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
         """Returns whether the callback loads a state that a checkpoint stores under a key other than its `state_key`.

@@ -31,7 +31,7 @@ from lit_gans.checkpoints.format import (
     to_plain,
 )
 from lit_gans.common._compat.lightning import begin_epoch_after_resume, reopen_epoch, skip_empty_hooks, use_by_default
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.device import on_cpu
 from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.common.identity import digest_of_object, is_versioned
@@ -135,9 +135,9 @@ class AdversarialModule(ImageSampler):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
-            cls.__init__ = converts_numbers(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = converts_arguments(cls.__init__)  # type: ignore[method-assign]
 
-    @converts_numbers
+    @converts_arguments
     def __init__(
         self,
         *,

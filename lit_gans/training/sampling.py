@@ -241,6 +241,10 @@ class ImageSampler(GANDefinition):
         """Generator with the moving average of the weights, or `None` if there is no average."""
         return self._copies.averaged
 
+    def used_weights(self, weights: Weights | None = None) -> Weights:
+        """Returns which weights `sampling_generator` uses, `ema` or `raw`. For `weights`, see `sample`."""
+        return "raw" if weights == "raw" or self._copies.averaged is None else "ema"
+
     def sampling_generator(self, weights: Weights | None = None) -> nn.Module:
         """Returns the generator that samples and metrics use. For `weights`, see `sample`.
 

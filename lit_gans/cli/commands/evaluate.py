@@ -266,7 +266,7 @@ def _samples(
             for microbatch, classes in with_labels(inputs.split(metrics.batch_size), labels)
         ),
         (module.channels, *inputs.shape[2:]) if isinstance(module, Translator) else module.image_shape,
-        "raw" if weights == "raw" or module.averaged_generator is None else "ema",
+        module.used_weights(weights),
         module.num_classes,
         labels,
         module.class_frequencies(images),

@@ -92,7 +92,7 @@ def export(
         written = save_networks(content, target, weights, dtype, optimizers, license)
         print(f"networks of {type(module).__name__}: {written}")
         return written
-    used: Weights = "raw" if weights == "raw" or module.averaged_generator is None else "ema"
+    used = module.used_weights(weights)
     if format == "diffusers":
         written = save_diffusers(module, target, weights, dtype, **factors)
         write_file(written / CARD, card_for_diffusers(described(content, used, license), dtype))

@@ -91,7 +91,7 @@ def planned(arguments: list[str]) -> list[str]:
     is_folder_alone = values.get("data") == "folder" and not {"experiment", "model"} & {*values}
     if values.get("experiment") != EXPERIMENT and not is_folder_alone:
         return arguments
-    settings = [item for item in arguments if re.match(r"--(\w+\.|minutes|output)", item)]
+    settings = [item for item in arguments if re.match(rf"--(\w+\.|{'|'.join(_OWN_KEYS)})", item)]
     if settings:
         raise RefusedInput(
             f"unrecognized arguments: {' '.join(settings)}: settings are given as key=value, such as data.root=photos."

@@ -78,7 +78,7 @@ def pack(path: Path, source: Source, frame: Frame | PairFrame, on_error: OnError
                 part.mkdir(exist_ok=True)
                 about = about | {"left_out": [*source.left_out], "value_range": frame.value_range}
                 start = time.perf_counter()
-                num = _write(part, frame, _Chunks(source, frame, on_error), about)
+                num = _write(part, frame, _Chunks(source, frame), on_error, about)
                 os.replace(part, path)
                 packed = open_packed(path)
                 _report(packed, num, time.perf_counter() - start)
@@ -92,7 +92,7 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def _write(part: Path, frame: Frame | PairFrame, decoder: _Chunks, about: dict[str, Any]) -> int:
+def _write(part: Path, frame: Frame | PairFrame, decoder: _Chunks, on_error: OnError, about: dict[str, Any]) -> int:
     """Writes all chunks that `part` does not contain yet, and returns the number of files that were read."""
     dtype = np.dtype(frame.dtype)
     total, image_bytes = len(decoder), math.prod(frame.shape) * dtype.itemsize
@@ -106,14 +106,14 @@ def _write(part: Path, frame: Frame | PairFrame, decoder: _Chunks, about: dict[s
         images.truncate(_HEADER + num * image_bytes)
         images.seek(0, os.SEEK_END)
         for chunk in follow(f"packing {part.stem}", decoded, total, begun, _num_read):
-            refused += chunk["refused"]
+            refused += chunk["skipped"] if on_error == "raise" else []
             if refused:  # nothing more is written, but the message lists further files
                 if len(refused) >= _LISTED:
                     break
                 continue
             images.write(chunk.pop("images"))
             images.flush()  # the images must be in the file before the line that describes them
-            rows.write(line_of({name: value for name, value in chunk.items() if name != "refused"}))
+            rows.write(line_of(chunk))
             rows.flush()
             num += len(chunk["labels"])
         if refused:
@@ -130,7 +130,7 @@ def _write(part: Path, frame: Frame | PairFrame, decoder: _Chunks, about: dict[s
 
 
 def _num_read(chunk: dict[str, Any]) -> int:
-    return len(chunk["labels"]) + len(chunk["skipped"]) + len(chunk["refused"])
+    return len(chunk["labels"]) + len(chunk["skipped"])
 
 
 def _written(part: Path, image_bytes: int) -> list[dict[str, Any]]:
@@ -170,16 +170,14 @@ class _Chunks(Dataset):
     Images are encoded as bytes, because tensors would need shared memory, which is often small.
     """
 
-    def __init__(self, source: Source, frame: Frame | PairFrame, on_error: OnError) -> None:
-        self.source, self.frame, self.on_error = source, frame, on_error
+    def __init__(self, source: Source, frame: Frame | PairFrame) -> None:
+        self.source, self.frame = source, frame
 
     def __len__(self) -> int:
         return len(self.source)
 
     def __getitem__(self, start: int) -> dict[str, Any]:
-        images, labels = bytearray(), []
-        skipped: list[str] = []
-        refused: list[str] = []  # returned, because the message of an exception in a worker would contain a traceback
+        images, labels, skipped = bytearray(), [], []
         notes: Counter[str] = Counter()
         extents: dict[str, list[float]] = {}
         stop = min(start + _CHUNK, len(self.source))
@@ -189,8 +187,8 @@ class _Chunks(Dataset):
                 picture = self.source.picture(item, item_notes)
                 image = self.frame.fit(picture, self.source.name(item), item_notes)
                 label = self.source.label(item)
-            except RefusedInput as error:
-                (refused if self.on_error == "raise" else skipped).append(str(error))
+            except RefusedInput as error:  # not raised, because the message of a worker's error contains a traceback
+                skipped.append(str(error))
                 continue
             images += image.tobytes()
             labels.append(label)
@@ -203,7 +201,6 @@ class _Chunks(Dataset):
             "labels": labels,
             "checksum": zlib.crc32(images),
             "skipped": skipped,
-            "refused": refused,
             "notes": dict(notes),
             "extents": extents,
         }

@@ -14,9 +14,9 @@ from jaxtyping import Float, Int64, UInt8
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.data.base import resized
-from lit_gans.data.faces import ATTRIBUTES, Label, raise_if_no_attribute
+from lit_gans.data.faces import ATTRIBUTES, Label
 from lit_gans.metrics.extractors.base import Extractor, in_color
 from lit_gans.metrics.extractors.digits import halving
 
@@ -80,11 +80,9 @@ class AvatarsExtractor(Extractor):
     num_features = NUM_FEATURES
     resize = "bilinear to 64x64, antialiased, uint8, rounded"
 
-    @converts_numbers
+    @converts_arguments
     def __init__(self, label: Label | None = None) -> None:
         super().__init__()
-        if label is not None:
-            raise_if_no_attribute(label, "label")
         self.label = label
         self.num_logits = self.num_classes = 0 if label is None else _NUM_OPTIONS[label]
         self.reader = deepcopy(trained_reader())  # a copy, because the network moves to the device of the images

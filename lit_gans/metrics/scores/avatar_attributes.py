@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor, nn
 
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data.faces import ATTRIBUTES, Label, raise_if_no_attribute
+from lit_gans.data.faces import ATTRIBUTES, Label
 from lit_gans.metrics.extractors.avatars import AvatarsExtractor, attributes_of_features
 from lit_gans.metrics.extractors.base import Network, Widths
 from lit_gans.metrics.scores.base import StoredFeatures
@@ -58,15 +58,13 @@ class AvatarAttributes(StoredFeatures):
     }
     with_extractor = False
 
-    @converts_numbers
+    @converts_arguments
     def __init__(
         self,
         feature: nn.Module | None = None,
         combined: Sequence[Label] = ("hat", "hair", "hair_color", "glasses", "beard", "skin", "clothing"),
         **kwargs: Any,
     ) -> None:
-        for name in combined:
-            raise_if_no_attribute(name, "combined")
         self.combined = combined
         super().__init__(feature, **kwargs)
 

@@ -26,7 +26,7 @@ from lit_gans.common._compat.deepspeed import (
     zero3_shard,
 )
 from lit_gans.common._compat.lightning import batch_index
-from lit_gans.common.annotations import converts_numbers
+from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput, import_extra, nearest
 from lit_gans.common.lightning import LightningModule, MixedPrecision, Precision, Trainer
 from lit_gans.strategies.base import NetworkStrategy
@@ -102,7 +102,7 @@ class NetworkDeepSpeed(NetworkStrategy):
     clips_gradients = True
     refused_optimizers = frozenset({"Adafactor", "Lamb", "LARS", "Muon", "Shampoo", "SOAP"})
 
-    @converts_numbers
+    @converts_arguments
     def __init__(
         self,
         *,
