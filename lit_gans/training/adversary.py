@@ -37,6 +37,7 @@ from lit_gans.training.losses import (
     features_of,
     flat_scores,
     hinge_discriminator,
+    hinge_generator,
     least_squares_discriminator,
     least_squares_generator,
     logistic_discriminator,
@@ -48,9 +49,10 @@ from lit_gans.training.losses import (
 from lit_gans.training.penalties import gradient_penalty, r1_penalty
 from lit_gans.training.schedules import Number, Progress, Schedule, refuse_weights, value_at
 
-LossName = Literal["hinge", "logistic", "least_squares", "wasserstein", "relativistic"]
+LossName = Literal["hinge", "clamped_hinge", "logistic", "least_squares", "wasserstein", "relativistic"]
 _LOSSES: dict[str, tuple[Callable[..., Tensor], Callable[[Tensor], Tensor]]] = {
     "hinge": (hinge_discriminator, critic_generator),
+    "clamped_hinge": (hinge_discriminator, hinge_generator),
     "logistic": (logistic_discriminator, non_saturating_generator),
     "least_squares": (least_squares_discriminator, least_squares_generator),
     "wasserstein": (wasserstein_critic, critic_generator),
@@ -78,7 +80,7 @@ class Adversary(nn.Module):
 
     Args:
         discriminator: one discriminator, or a sequence of discriminators.
-        loss: pair of losses. `hinge`, `logistic`, `least_squares` and `wasserstein` are defined in `losses.py`.
+        loss: pair of losses, defined in `losses.py`. The generator's loss of `clamped_hinge` is also a hinge.
             `relativistic` compares each row of the data with the same row of the output.
         weight: factor of the adversarial term. It can be a schedule. An adaptive weight is multiplied by this factor.
         feature_matching: weight of the mean absolute difference between the features of the output and of the data

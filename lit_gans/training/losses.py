@@ -56,6 +56,14 @@ def hinge_discriminator(real: Float[Tensor, " *shape"], fake: Float[Tensor, " *o
     return functional.relu(1 - full_precision(real)).mean() + functional.relu(1 + full_precision(fake)).mean()
 
 
+def hinge_generator(fake: Float[Tensor, " *shape"]) -> Float[Tensor, ""]:
+    """Computes the hinge of generated data, max(0, 1 - D(G(z))), the generator's loss in SoundStream and in vocos.
+
+    Scores above 1 have no gradient (Zeghidour et al. 2021, "SoundStream: An End-to-End Neural Audio Codec").
+    """
+    return functional.relu(1 - full_precision(fake)).mean()
+
+
 def least_squares_discriminator(real: Float[Tensor, " *shape"], fake: Float[Tensor, " *other"]) -> Float[Tensor, ""]:
     """Computes the squared difference from 1 for real images plus the squared difference from 0 for generated images.
 

@@ -38,6 +38,7 @@ DATA, OUTPUT = rows(1), rows(2).requires_grad_()
 REAL, FAKE = (Critic()(images).detach() for images in (DATA, OUTPUT))
 DISCRIMINATOR_LOSSES = {
     "hinge": (1 - REAL).clamp(min=0).mean() + (1 + FAKE).clamp(min=0).mean(),
+    "clamped_hinge": (1 - REAL).clamp(min=0).mean() + (1 + FAKE).clamp(min=0).mean(),
     "logistic": -(torch.sigmoid(REAL).log().mean() + torch.sigmoid(-FAKE).log().mean()),
     "least_squares": ((REAL - 1) ** 2).mean() + (FAKE**2).mean(),
     "wasserstein": FAKE.mean() - REAL.mean(),
@@ -45,6 +46,7 @@ DISCRIMINATOR_LOSSES = {
 }
 GENERATOR_LOSSES = {
     "hinge": -FAKE.mean(),
+    "clamped_hinge": (1 - FAKE).clamp(min=0).mean(),
     "logistic": -torch.sigmoid(FAKE).log().mean(),
     "least_squares": ((FAKE - 1) ** 2).mean(),
     "wasserstein": -FAKE.mean(),
