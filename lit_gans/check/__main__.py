@@ -25,7 +25,8 @@ from lit_gans.check.findings import RankRecords, in_order, with_names_of_rank_0
 from lit_gans.check.one_process import against_one_process, record_script, replay_script
 from lit_gans.check.session import check_ranks
 
-_LAUNCHERS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # a launcher sets one of them
+# a launcher sets one of them; SLURM_NTASKS is also set in a shell of a job, which starts a single process
+_LAUNCHERS = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _OWN_OPTIONS = ("--against-one", "--steps", "--patience")
 
 

@@ -30,6 +30,7 @@ def wrong_command(*arguments, script=__file__, replay=""):
 def test_a_process_that_no_launcher_has_started_is_told_the_command(monkeypatch):
     for name in command._LAUNCHERS:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLURM_NTASKS", "2")  # as in a shell of a SLURM job
     torchrun = "torchrun --nproc_per_node 2 -m lit_gans.check"
     assert wrong_command("--name", "a b").endswith(f"nothing can be compared: {torchrun} {__file__} --name 'a b'")
     assert wrong_command(replay="folder") == "", "the second run of --against-one"
