@@ -31,7 +31,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import DataLoader
 
 from lit_gans.check.findings import Finding
-from lit_gans.check.recorder import Recorder, is_sharded, line_of_script
+from lit_gans.check.names import line_of_script
+from lit_gans.check.recorder import Recorder
+from lit_gans.check.tensors import is_sharded
 from lit_gans.common._compat.torch import NUMBER_OF_TENSOR, TorchDispatchMode, tree_map
 from lit_gans.common.errors import RefusedInput
 
@@ -186,11 +188,11 @@ class RecordingMode(TorchDispatchMode):
             return
         recorder = self.recorder()
         assert recorder is not None
-        name = recorder.name_of(optimizer)
+        name = recorder.names.of_optimizer(optimizer)
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
         if number == self.steps:
             parameters = _unsharded(optimizer)
-            names = [recorder.name_of_parameter(each) or f"parameter {i}" for i, each in enumerate(parameters)]
+            names = [recorder.names.of_parameter(each) or f"parameter {i}" for i, each in enumerate(parameters)]
             weights = dict(zip(names, map(_copied, parameters), strict=True))
             before = dict(zip(names, self._before[id(optimizer)], strict=True))
             self.run.weights[name] = weights

@@ -73,7 +73,7 @@ class check_ranks:  # noqa: N801 - used as a function
         recorder = self.recorder
         assert recorder is not None, "the context has begun"
         recorder.close()
-        self.watched = recorder.numbers
+        self.watched = dict(recorder.numbers)
         ends_well = error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
         message = f"the check failed: {recorder.error}" if recorder.error else ""
         self._publish("end", dumped(End(self.watched, message if ends_well else f"{type(error).__name__}: {error}")))

@@ -95,7 +95,7 @@ def test_nothing_grows_after_the_watched_steps():
     train(6)
     recorder.close()
     assert recorder.numbers == {"Adam of network (Sequential)": 6}
-    assert len(recorder._stepped_at["Adam of network (Sequential)"]) == 2
+    assert len(recorder._backwards._stepped_at["Adam of network (Sequential)"]) == 2
 
 
 def test_a_single_process_has_nothing_to_compare():
