@@ -67,7 +67,7 @@ class Sizes:
 PRESETS: dict[str, dict[str, Any]] = {
     "full": {},
     "cpu": {  # two hours on two cores
-        **{"batch_size": 8, "small_image_size": 32, "steps": 10, "fixed_steps": 10, "warmup": 1, "seconds": 2.0},
+        **{"batch_size": 8, "small_image_size": 32, "fixed_steps": 10, "warmup": 1, "seconds": 2.0},
         **{"step_limit": 15.0, "dual_images": 15_000, "dual_samples": 500, "evaluations": 5},
         "dual_batch_sizes": [64],  # so few images train larger batches hardly at all
     },
@@ -139,7 +139,7 @@ def batch(sizes: Sizes, machine: Machine) -> Iterator[Cell]:
     for device in machine.devices:
         for gan in machine.gans:
             for size in sizes.batch_sizes:
-                labels = {"gan": gan, "batch_size": size, "device": device}
+                labels = {"gan": gan, "batch_size": size, "image_size": sizes.image_size, "device": device}
                 overrides = _model(gan, sizes.image_size, sizes.width, device)
                 yield Cell("batch", f"{gan}, batch {size}, {device}", labels, overrides, _timing(sizes))
 
@@ -152,6 +152,7 @@ def scaling(sizes: Sizes, machine: Machine) -> Iterator[Cell]:
             for ranks in machine.ranks:
                 each = sizes.batch_size if kind == "weak" else sizes.batch_size // ranks
                 labels = {"gan": gan, "kind": kind, "batch_size": each, "device": machine.device}
+                labels["image_size"] = sizes.image_size
                 rest = sizes.batch_size % ranks and kind == "strong"
                 reason = f"a batch of {sizes.batch_size} cannot be split over {ranks} processes." if rest else None
                 name = f"{gan}, {kind}, {ranks}"
@@ -166,6 +167,7 @@ def overlap(sizes: Sizes, machine: Machine) -> Iterator[Cell]:
         settings = _timing(sizes) | {"step_limit": None}
         for ranks in machine.ranks:
             labels = {"gan": gan, "batch_size": sizes.batch_size, "device": machine.device}
+            labels["image_size"] = sizes.image_size
             yield Cell("overlap", f"{gan}, {ranks}", labels, overrides, settings, "overlap", ranks, reason=reason)
 
 
@@ -207,6 +209,7 @@ def optimizations(sizes: Sizes, machine: Machine) -> Iterator[Cell]:
             ranks = changed.get("ranks", most)
             each = changed.get("batch_size", sizes.batch_size)
             labels = {"gan": gan, "variant": name, "batch_size": each, "device": machine.device}
+            labels["image_size"] = sizes.small_image_size
             steps = units * most // (changed.get("split", 1) * ranks) - 1
             settings = {"warmup": 1, "steps": steps} | {k: changed[k] for k in ("threads", "bind") if k in changed}
             reason = _ALONE if ranks == 1 and changed.get("several") else changed.get("reason")
@@ -227,6 +230,7 @@ def deepspeed(sizes: Sizes, machine: Machine) -> Iterator[Cell]:
     for loop, overrides in {"plain loop": ["strategy=auto"], "ddp": ["strategy=ddp"], **stages}.items():
         for ranks in machine.ranks:
             labels = {"loop": loop, "batch_size": sizes.batch_size, "device": machine.device}
+            labels["image_size"] = sizes.image_size
             kind = "plain_loop" if loop == "plain loop" else "timed"
             alone = kind == "plain_loop" and ranks > 1
             reason = "the plain loop knows nothing of other processes." if alone else None
@@ -266,7 +270,7 @@ def lightweight(sizes: Sizes, machine: Machine) -> Iterator[Cell]:
             overrides = [*_model("dcgan", sizes.small_image_size, width), f"model.block={block}"]
             labels = {"block": block, "multiplier": multiplier, "batch_size": sizes.batch_size}
             labels |= {"device": machine.device, "fid_seconds": max(1.0, 5 * sizes.seconds)}
-            labels |= {"samples": max(500, sizes.dual_samples)}
+            labels |= {"image_size": sizes.small_image_size, "samples": max(500, sizes.dual_samples)}
             name = f"{block}, width x {multiplier:g}"
             yield Cell("lightweight", name, labels, overrides, _timing(sizes), "block")
 
@@ -275,5 +279,5 @@ def projection(sizes: Sizes, machine: Machine) -> Iterator[Cell]:
     """Yields DCGAN on several processes: the network between them, computation alone, and the real step."""
     overrides = _model("dcgan", sizes.small_image_size, sizes.width or 32)
     for ranks in (ranks for ranks in machine.ranks if ranks > 1):
-        labels = {"batch_size": sizes.batch_size, "device": machine.device}
+        labels = {"batch_size": sizes.batch_size, "device": machine.device, "image_size": sizes.small_image_size}
         yield Cell("projection", f"dcgan, {ranks} processes", labels, overrides, _timing(sizes), "link", ranks)

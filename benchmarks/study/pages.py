@@ -65,7 +65,7 @@ def batch(rows: Rows, stamp: Stamp) -> Table:
         lines.append(cpu | {str(size): str(scaling_study.CPU_AT_128[gan]) if size == 128 else "" for size in sizes})
         lines.append(here(gan))
     lines += [here(gan) for gan in sorted({gan for gan, _ in speeds} - set(scaling_study.ONE_NODE))]
-    return Table("", pd.DataFrame(lines))
+    return Table("", pd.DataFrame(lines), tables.batch(rows)[0].notes[:1])
 
 
 def scaling(rows: Rows, stamp: Stamp) -> Table:
@@ -81,17 +81,27 @@ def scaling(rows: Rows, stamp: Stamp) -> Table:
         several = f"{row['generator_images_per_second']:.1f} ({row['ranks']} processes)"
         name = f"{_NAMES.get(row['gan'], row['gan'])}, here"
         lines.append([name, row["kind"], f"{row['one']:.1f}", several, f"{100 * row['efficiency']:.0f} %"])
-    return Table("", pd.DataFrame(lines, columns=columns))
+    return Table("", pd.DataFrame(lines, columns=columns), tables.scaling(rows)[0].notes[:2])
 
 
 def optimizations(rows: Rows, stamp: Stamp) -> Table:
     """Returns the speed of each setting relative to its baseline, a column for each GAN."""
     found = tables.relative_speeds(rows)
-    ratios = found.set_index(["variant", "gan"])["ratio"].to_dict()
-    shown = {key: "" if pd.isna(ratio) else f"{ratio:.2f}" for key, ratio in ratios.items()}
+    found = found[found["ratio"].notna()]
+    shown = {}
+    for _, row in found.iterrows():
+        low, high = (row[name] / row["generator_images_per_second"] for name in ("low", "high"))
+        spread = f" ({low:.2f} .. {high:.2f})" if row["is_base"] else ""
+        shown[row["variant"], row["gan"]] = f"{row['ratio']:.2f}{spread}"
     gans, names = found["gan"].unique(), found["variant"].unique()
     lines = [[name, *(shown.get((name, gan), "-") for gan in gans)] for name in names]
-    return Table("", pd.DataFrame(lines, columns=["times as fast as the baseline", *gans]))
+    numbers = " to ".join(dict.fromkeys((str(found["n"].min()), str(found["n"].max()))))
+    notes = [
+        f"Ratios of medians of {numbers} repeats. In parentheses: the range of the baseline's own repeats. A ratio"
+        " within it shows no effect.",
+        tables.sizes(found),
+    ]
+    return Table("", pd.DataFrame(lines, columns=["times as fast as the baseline", *gans]), notes)
 
 
 def _beside(table: Table, study: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> Table:
@@ -152,10 +162,14 @@ def comparison(rows: Rows, data: str) -> Table:
     """Returns the scores on one data set after equal images and after equal time, a row for each GAN."""
     frame = measured(rows, "dual")
     own = frame[frame["data"] == data]
-    images, seconds = (tables.after(unit, data, own).frame.drop(columns="batch") for unit in ("images", "s"))
-    first, last = images.iloc[:, :3], seconds.iloc[:, [1, 2, 3, -2, -1]]
-    limits = f"{own['images'].iloc[0]:,} images, {own['limit_seconds'].iloc[0]:g} s"
-    return Table("", pd.concat([first.rename(columns={"GAN": f"`{data}`, {limits}"}), last], axis=1))
+    limits = {"images": f"{own['images'].iloc[0]:,} images", "s": f"{own['limit_seconds'].iloc[0]:g} s"}
+    found = {unit: tables.after(unit, data, own).frame for unit in limits}
+    shown = found["images"][["GAN"]].rename(columns={"GAN": f"`{data}`"})
+    for name, _ in tables.SCORES[data].values():
+        shown = shown.assign(
+            **{f"{name} after {limit}": found[unit][f"{name}, last"] for unit, limit in limits.items()}
+        )
+    return Table("", shown.assign(**found["s"][["images/s", "MiB"]]))
 
 
 def page(text: str, rows: Rows, stamp: Stamp, compared: Rows) -> str:

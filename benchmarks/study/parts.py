@@ -73,7 +73,7 @@ PARTS = {
     ),
     "deepspeed": Part(
         "DeepSpeed's tutorial",
-        "Seconds for an epoch of CelebA's 202,599 images, batch size per process as in the tutorial: the plain"
+        "Seconds for an epoch of CelebA's 202,599 images with the tutorial's networks: the plain"
         " loop on one device (three backward passes, losses fetched in each step), strategy=ddp, and one engine"
         " for each network.",
         ("times as fast as the plain loop", "speed as a multiple of the plain loop's"),

@@ -41,11 +41,11 @@ _COLOSSAL = {  # names of the techniques in the Colossal-AI study, and ours
     "clipping": "clipping 2",
     "ZeRO": "ZeRO 2",
 }
-_REPEATS = "n: number of repeats."
+_REPEATS = "images/s: median of n repeats. range: of the repeats."
 _COMPUTED = "s an epoch (computed)"
 _EPOCH = (
     f"Seconds are computed from images/s, for {CELEBA_IMAGES:,} images, as many as CelebA has: no epoch was run."
-    " n: number of repeats."
+    f" {_REPEATS}"
 )
 
 
@@ -69,11 +69,21 @@ def missing(rows: Rows, part: str) -> Table:
 
 
 def medians(frame: pd.DataFrame, *keys: str) -> pd.DataFrame:
-    """Returns the medians of the repeats of each cell, with `n`, and `low` and `high`, the quartiles of its speed."""
+    """Returns the medians of the repeats of each cell, with `n`, and the range of its speed, `low` and `high`."""
     groups = frame.groupby(list(keys), sort=False, dropna=False)
     found = groups.median(numeric_only=True)
     speed = groups["generator_images_per_second"]
-    return found.assign(n=groups.size(), low=speed.quantile(0.25), high=speed.quantile(0.75)).reset_index()
+    return found.assign(n=groups.size(), low=speed.min(), high=speed.max()).reset_index()
+
+
+def sizes(frame: pd.DataFrame) -> str:
+    """Returns the sizes of measurements as a sentence: images of a process, their height and width, timed steps."""
+    batches, pixels, steps = (
+        sorted(frame[name].dropna().astype(int).unique()) for name in ("batch_size", "image_size", "steps")
+    )
+    batch = f"Batch {batches[0]}" if len(batches) == 1 else f"Batches of {batches[0]} to {batches[-1]}"
+    timed = f"; {' to '.join(map(str, dict.fromkeys((steps[0], steps[-1]))))} timed steps" if steps else ""
+    return f"{batch} per process, images of {' or '.join(f'{size}x{size}' for size in pixels)} pixels{timed}."
 
 
 def losses(row: Any) -> dict[str, str]:
@@ -88,7 +98,7 @@ def _text(frame: pd.DataFrame, cells: Callable[[Any], Mapping[str, str]]) -> pd.
 
 def _speed(row: Any) -> dict[str, str]:
     speed = row["generator_images_per_second"]
-    return {"images/s": f"{speed:.1f}", "quartiles": f"{row['low']:.1f} .. {row['high']:.1f}"}
+    return {"images/s": f"{speed:.1f}", "range": f"{row['low']:.1f} .. {row['high']:.1f}"}
 
 
 def epoch(row: Any) -> float:
@@ -101,7 +111,7 @@ def epoch(row: Any) -> float:
 
 def batch(rows: Rows) -> list[Table]:
     """Returns throughput and memory by batch size, a table for each device."""
-    note = "n: number of repeats. parameters: of all networks. Memory on a CPU is the growth of the process."
+    notes = [_REPEATS, "parameters: of all networks. Memory on a CPU is the growth of the process."]
 
     def cells(row: Any) -> dict[str, str]:
         return {
@@ -112,7 +122,10 @@ def batch(rows: Rows) -> list[Table]:
         }
 
     by_device = measured(rows, "batch").groupby("device", sort=False)
-    return [Table(f"On {name}", _text(medians(own, "gan", "batch_size"), cells), [note]) for name, own in by_device]
+    return [
+        Table(f"On {name}", _text(medians(own, "gan", "batch_size"), cells), [sizes(own), *notes])
+        for name, own in by_device
+    ]
 
 
 def scaling_medians(rows: Rows) -> pd.DataFrame:
@@ -138,7 +151,8 @@ def scaling(rows: Rows) -> list[Table]:
 
     by_kind = scaling_medians(rows).groupby("kind", sort=False)
     ordered = sorted(by_kind, key=lambda item: item[0], reverse=True)  # weak first
-    return [Table(f"{kind.capitalize()} scaling", _text(own, cells), [_REPEATS]) for kind, own in ordered]
+    notes = ["One process also trains under `strategy=ddp`.", _REPEATS]
+    return [Table(f"{kind.capitalize()} scaling", _text(own, cells), [sizes(own), *notes]) for kind, own in ordered]
 
 
 def median_steps(rows: Rows) -> pd.DataFrame:
@@ -167,7 +181,9 @@ def overlap(rows: Rows) -> list[Table]:
         "The repeat with the median step, so that its times add up. step: measured by another clock, from the end of"
         " the warm-up to the end of the last step."
     )
-    return [Table("A step", _text(steps, step), [note]), Table("Shares of a step", _text(steps, shares)), loading(rows)]
+    of_sizes = sizes(measured(rows, "overlap"))
+    shown = Table("Shares of a step", _text(steps, shares), [of_sizes])
+    return [Table("A step", _text(steps, step), [of_sizes, note]), shown, loading(rows)]
 
 
 def loading(rows: Rows) -> Table:
@@ -189,15 +205,20 @@ def loading(rows: Rows) -> Table:
         }
 
     note = "From memory: the cells of weak scaling, the same random images in every step, and nothing recorded."
-    return Table("With and without loading", _text(files, cells), [note])
+    return Table("With and without loading", _text(files, cells), [sizes(measured(rows, "overlap")), note])
 
 
 def relative_speeds(rows: Rows) -> pd.DataFrame:
-    """Returns the medians of the cells of `optimizations`, with `ratio`, the speed to that of their baseline."""
+    """Returns the medians of the cells of `optimizations`, with `ratio`, the speed to that of their baseline.
+
+    The ratio is missing for cells with another number of processes. `is_base` tells the baselines.
+    """
     found = medians(measured(rows, "optimizations"), "gan", "variant", "batch_size")
     is_base = found.apply(lambda row: row["variant"] in ("baseline", f"batch {row['batch_size']}"), axis=1)
-    base = found[is_base][["gan", "batch_size", "images_per_second"]].rename(columns={"images_per_second": "base"})
-    found = found.merge(base, how="left", on=["gan", "batch_size"])
+    found = found.assign(is_base=is_base)
+    base = found[is_base][["gan", "batch_size", "ranks", "images_per_second"]]
+    base = base.rename(columns={"images_per_second": "base"})
+    found = found.merge(base, how="left", on=["gan", "batch_size", "ranks"])
     return found.assign(ratio=found["images_per_second"] / found["base"])
 
 
@@ -205,6 +226,7 @@ def optimizations(rows: Rows) -> list[Table]:
     """Returns each setting beside its baseline, a table for each GAN, and the tables of cores and of Colossal-AI."""
     found = relative_speeds(rows)
     notes = [
+        f"{sizes(measured(rows, 'optimizations'))} {_REPEATS}",
         "The baseline is `strategy=ddp` in fp32. Every row trains from the same weights on the same images in the same"
         " order; the losses are those after all of them. Accumulation makes a quarter of the steps, of four"
         " microbatches each.",
@@ -214,7 +236,7 @@ def optimizations(rows: Rows) -> list[Table]:
 
     def cells(row: Any) -> dict[str, str]:
         return {
-            **{"setting": row["variant"], "batch each": str(row["batch_size"]), "images/s": _speed(row)["images/s"]},
+            **{"setting": row["variant"], "batch each": str(row["batch_size"]), **_speed(row)},
             **{
                 "to baseline": "" if pd.isna(row["ratio"]) else f"{row['ratio']:.2f}",
                 "s an epoch": f"{epoch(row):,.0f}",
@@ -243,30 +265,34 @@ def cores(found: pd.DataFrame) -> Table:
         for column, variant in columns.items():
             known = (gan, variant) in shown.index
             speed = _speed(shown.loc[(gan, variant)]) if known else {}
-            row[column] = f"{speed['images/s']} ({speed['quartiles']})" if known else "-"
+            row[column] = f"{speed['images/s']} ({speed['range']})" if known else "-"
         known = (gan, "bound to cores") in shown.index
         rows.append(row | {"to its share": f"{shown.loc[(gan, 'bound to cores'), 'ratio']:.2f}" if known else "-"})
     note = (
-        "Median and quartiles. All cores in each: every process computes with as many threads as the machine has cores,"
-        " as torch does by itself. Its share of threads: the baseline, with the cores divided among the processes."
-        " Bound to cores: the same, and each stays on cores of its own."
+        "Median and range of the repeats. All cores in each: every process computes with as many threads as the machine"
+        " has cores, as torch does by itself. Its share of threads: the baseline, with the cores divided among the"
+        " processes. Bound to cores: the same, and each stays on cores of its own."
     )
-    return Table("Processes and cores", pd.DataFrame(rows), [note])
+    own = found[found["variant"].isin(columns.values())]
+    return Table("Processes and cores", pd.DataFrame(rows), [sizes(own), note])
 
 
 def colossal(found: pd.DataFrame) -> Table:
     """Returns the table of the Colossal-AI study: its six techniques for the first GAN and pix2pix."""
     shown = found.set_index(["gan", "variant"])
-    rows = []
+    rows, of_gans = [], []
     for gan in ("gan", "pix2pix"):
+        of_gans += [f"{gan} {number:,.0f}" for number in found[found["gan"] == gan]["parameters"][:1]]
         for technique, variant in _COLOSSAL.items():
             if (gan, variant) in shown.index:
-                row, baseline = shown.loc[(gan, variant)], shown.loc[(gan, "baseline")]
-                ratio = f"{row['ratio']:.2f}" if row["ranks"] == baseline["ranks"] else "-"
+                row = shown.loc[(gan, variant)]
+                ratio = "-" if pd.isna(row["ratio"]) else f"{row['ratio']:.2f}"
                 which = {"GAN": gan, "technique": technique, "processes": f"{row['ranks']:.0f}", **_speed(row)}
                 computed = {"to data parallel": ratio, _COMPUTED: f"{epoch(row):,.0f}"}
                 rows.append(which | computed | losses(row) | {"n": f"{row['n']:.0f}"})
+    own = found[found["gan"].isin(("gan", "pix2pix")) & found["variant"].isin(_COLOSSAL.values())]
     notes = [
+        f"{sizes(own)} Parameters of both networks: {', '.join(of_gans)}.",
         _EPOCH,
         "One process computes on all cores of the machine, so its speed is not compared with two processes.",
     ]
@@ -284,7 +310,7 @@ def deepspeed(rows: Rows) -> list[Table]:
         which = {"loop": row["loop"], "processes": str(row["ranks"]), **_speed(row), _COMPUTED: f"{epoch(row):,.0f}"}
         return {**which, "times as fast as the plain loop": ratio, "n": str(row["n"])}
 
-    return [Table("Seconds an epoch", _text(found, cells), [_EPOCH])]
+    return [Table("Seconds an epoch", _text(found, cells), [sizes(found), _EPOCH])]
 
 
 def lightweight(rows: Rows) -> list[Table]:
@@ -299,12 +325,17 @@ def lightweight(rows: Rows) -> list[Table]:
             **{"block": row["block"], "width": f"x {row['multiplier']:g}", "parameters": f"{row['parameters']:,.0f}"},
             "multiply-adds G": f"{row['generator_multiply_adds'] / 1e6:,.1f} M",
             "multiply-adds D": f"{row['discriminator_multiply_adds'] / 1e6:,.1f} M",
-            **{"images/s": f"{speed:.1f}", "speed-up": f"{speed / plain.iloc[0]:.2f}" if len(plain) else ""},
+            **_speed(row),
+            **{"speed-up": f"{speed / plain.iloc[0]:.2f}" if len(plain) else ""},
             **{"FID": f"{row['fid']:.0f}", "n": str(row["n"])},
         }
 
-    note = f"FID: fid_digits after {frame['fid_seconds'].iloc[0]:g} s of training on the digits."
-    return [Table("Blocks and width multipliers of DCGAN", _text(found, cells), [note])]
+    first = frame.iloc[0]
+    note = (
+        f"{_REPEATS} FID: `fid_digits` of {first['samples']} images after {first['fid_seconds']:g} s of training on the"
+        " digits."
+    )
+    return [Table("Blocks and width multipliers of DCGAN", _text(found, cells), [sizes(frame), note])]
 
 
 # ---- trainings of several GANs on the same data
