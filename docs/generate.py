@@ -25,7 +25,7 @@ from lit_gans.cli.help import as_typed
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "lit_gans"
 _TEST = re.compile(r"^<!-- test: .*? -->\n", flags=re.M | re.S)  # what the tests do with the block below
-NOTEBOOKS = ("quickstart", "compare_gans")
+NOTEBOOKS = ("quickstart", "compare_gans", "scaling")
 _SITE = "https://github.com/lit-gans/lit_gans/blob/main"
 
 
@@ -54,10 +54,11 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def notebook_page(name: str) -> tuple[str, dict[str, bytes]]:
+def notebook_page(name: str) -> tuple[str, dict[str, bytes | str]]:
     """Returns a notebook as a page with its stored outputs, and the pictures of these by their paths."""
     notebook = json.loads((ROOT / f"notebooks/{name}.ipynb").read_text())
-    parts, pictures = [], {}
+    parts: list[str] = []
+    pictures: dict[str, bytes | str] = {}
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
         parts.append(
@@ -65,9 +66,12 @@ def notebook_page(name: str) -> tuple[str, dict[str, bytes]]:
         )
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
-            if "image/png" in data:
-                place = f"{name}/{len(pictures)}.png"
-                pictures[place] = base64.b64decode(data["image/png"])
+            if "text/markdown" in data:
+                parts.append("".join(data["text/markdown"]))
+            elif "image/svg+xml" in data or "image/png" in data:
+                drawn = "image/svg+xml" in data
+                place = f"{name}/{len(pictures)}.{'svg' if drawn else 'png'}"
+                pictures[place] = "".join(data["image/svg+xml"]) if drawn else base64.b64decode(data["image/png"])
                 parts.append(f"![Output of the cell above]({place})")
             else:
                 parts.append(_fenced("".join(output.get("text") or data["text/plain"]), "text"))

@@ -7,6 +7,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
+_KEPT = {"image/png", "image/svg+xml", "text/markdown", "text/plain"}
 FOLDER = Path(__file__).parents[1] / "notebooks"
 
 
@@ -19,7 +20,7 @@ def cleaned(notebook: NotebookNode) -> NotebookNode:
             for output in cell.outputs:
                 if output.output_type == "execute_result":
                     output.execution_count = None
-                for kind in {*output.get("data", {})} - {"image/png", "text/plain"}:
+                for kind in {*output.get("data", {})} - _KEPT:
                     del output.data[kind]
     return notebook
 
@@ -27,7 +28,7 @@ def cleaned(notebook: NotebookNode) -> NotebookNode:
 def _is_result(output: NotebookNode) -> bool:
     if output.output_type == "stream":
         return bool(output.name == "stdout")
-    return output.output_type == "execute_result" or "image/png" in output.data
+    return output.output_type == "execute_result" or bool({*output.data} & (_KEPT - {"text/plain"}))
 
 
 if __name__ == "__main__":
