@@ -1,7 +1,8 @@
 """Decodes image files: all files that Pillow opens, NumPy arrays, and TIFF and PNG files of any bit depth.
 
 Values of more than 8 bits are returned as the file stores them, no matter which library decodes the file. Only `Frame`
-decides which values become black and white.
+decides which values become black and white. The exceptions are PGM, PPM and JPEG 2000 files, whose values Pillow scales
+to 8 or 16 bits: they are returned as stored only if the user sets a value range.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ class Decoding:
         keys: prefix of the configuration keys that set these arguments, for error messages.
         channels: possible numbers of channels of the images. The pages of a gray TIFF file are decoded as channels if
             their number is one of these numbers.
-        has_range: whether the user sets a value range. If so, the values of PGM and PPM files are not scaled, because a
-            value range refers to the values in the file. Pillow scales them if the declared maximum is not 255 or
-            65535.
+        has_range: whether the user sets a value range. If so, the values of PGM, PPM and JPEG 2000 files are not
+            scaled, because a value range refers to the values in the file. Pillow scales them if their maximum is not
+            255 or 65535.
     """
 
     as_values: bool = False
@@ -185,7 +186,7 @@ def _decoded(picture: ImageFile.ImageFile, file: File, notes: list[str], decodin
                 f"Pillow reduces the 16-bit colors of {picture.format} files to 8 bits: convert it to TIFF or PNG"
             )
         return _upright(_deep_png(file), picture.getexif().get(_ORIENTATION, 1))
-    maximum = _maximum(picture) if decoding.has_range else None
+    scaling = _scaling(picture, file) if decoding.has_range else None
     picture.load()
     ImageOps.exif_transpose(picture, in_place=True)  # in place, so that an upright image is not copied
     if reduced:
@@ -193,9 +194,9 @@ def _decoded(picture: ImageFile.ImageFile, file: File, notes: list[str], decodin
         return picture
     if picture.format == "PNG" and picture.mode[0] == "I" and "transparency" in picture.info:
         return _transparent(picture, notes, decoding)
-    if maximum is not None:
-        full, kind = (65535, np.uint16) if picture.mode == "I" else (255, np.uint8)
-        return (np.asarray(picture) * (maximum / full)).round().astype(kind)
+    if scaling is not None:
+        ratio, zero, kind = scaling
+        return ((np.asarray(picture) * ratio).round() - zero).astype(kind)
     return _values(picture, stored) if picture.mode[0] in "IF" or stored is not None else picture
 
 
@@ -204,30 +205,40 @@ def _is_reduced(picture: Any, file: File) -> bool:
     if picture.mode[0] in "IF":
         return False
     if picture.format == "JPEG2000":
-        return _depth_of_jpeg2000(file) > 8
+        return _depth_of_jpeg2000(file)[0] > 8
     if picture.format == "PPM":
         return any(isinstance(part.args, tuple) and part.args[1:] > (255,) for part in picture.tile)
     return any(part.codec_name == "SGI16" or re.search(";16[BLN]", str(part.args)) for part in picture.tile)
 
 
-def _maximum(picture: Any) -> int | None:
-    """Returns the maximum value that a PGM or PPM file declares if Pillow scales its values, otherwise None.
+def _scaling(picture: Any, file: File) -> tuple[float, int, type] | None:
+    """Returns how to undo Pillow's scaling of a PGM, PPM or JPEG 2000 file, or None if Pillow does not scale its values.
 
     Must be called before the Pillow image is loaded.
+
+    Returns:
+        The factor by which to multiply the values, the value to subtract from the products, and their data type.
     """
-    if picture.format != "PPM" or not picture.tile[0].codec_name.startswith("ppm"):
-        return None
-    return int(picture.tile[0].args[-1])
+    full, kind = (65535, np.uint16) if picture.mode[0] == "I" else (255, np.uint8)
+    if picture.format == "PPM" and picture.tile[0].codec_name.startswith("ppm"):
+        return picture.tile[0].args[-1] / full, 0, kind
+    if picture.format == "JPEG2000" and picture.mode in ("L", "RGB", "I;16"):
+        depth, is_signed = _depth_of_jpeg2000(file)
+        if is_signed:
+            return 2**depth / (full + 1), 2 ** (depth - 1), np.int16
+        return (2**depth / (full + 1), 0, kind) if 2**depth != full + 1 else None
+    return None
 
 
-def _depth_of_jpeg2000(file: File) -> int:
-    """Returns the number of bits per value in the first channel of a JPEG 2000 file."""
+def _depth_of_jpeg2000(file: File) -> tuple[int, bool]:
+    """Returns the number of bits per value in the first channel of a JPEG 2000 file, and whether values have a sign."""
     position = file.tell()
     file.seek(0)
     head = file.read(4096)
     file.seek(position)
     start = head.find(b"\xff\x51")  # the SIZ marker segment holds the sizes, followed by the bit depths
-    return (head[start + 40] & 127) + 1 if 0 <= start < len(head) - 40 else 8
+    depth = head[start + 40] if 0 <= start < len(head) - 40 else 7
+    return (depth & 127) + 1, depth > 127
 
 
 def _stored(picture: Any) -> np.dtype | None:

@@ -221,6 +221,28 @@ def test_a_stated_maximum_is_white_and_a_given_range_is_that_of_the_file(kind, m
             assert np.abs(unit - expected).max() < 0.003, value_range
 
 
+def jpeg_2000(values, bits, is_signed):
+    """A lossless file of gray values: written with 16 bits, of which the header then states fewer."""
+    offset = 32768 - (0 if is_signed else 2 ** (bits - 1))  # the middle of the range is stored as 0
+    content = bytearray(of_pillow(Image.fromarray((values + offset).astype(np.uint16)), "JPEG2000", no_jp2=True))
+    content[content.index(b"\xff\x51") + 40] = bits - 1 + 128 * is_signed
+    return bytes(content)
+
+
+@pytest.mark.parametrize(("bits", "is_signed"), [(4, False), (8, True), (12, False), (12, True), (16, False)])
+def test_a_given_range_is_that_of_the_values_in_a_jpeg_2000_file(bits, is_signed):
+    low = -(2 ** (bits - 1)) if is_signed else 0
+    values = np.linspace(low, low + 2**bits - 1, 80).round().astype(int).reshape(SHAPE)
+    frame = Frame(SHAPE, 1, dtype="float32", value_range=(low, low + 2**bits - 1))
+    picture = read_picture(jpeg_2000(values, bits, is_signed), [], frame.decoding)
+    assert np.array_equal(np.asarray(picture), values)
+    unit = (frame.fit(picture, "it", [])[0] + 1) / 2
+    assert np.abs(unit - (values - low) / (2**bits - 1)).max() < 1e-6
+    colors = Frame(SHAPE, 3, value_range=(0, 255))
+    rgba = of_pillow(Image.new("RGBA", (4, 4), (9, 8, 7, 0)), "JPEG2000")
+    assert colors.fit(read_picture(rgba, [], colors.decoding), "it", []).min() == 255, "still over the background"
+
+
 def test_the_camera_s_orientation_is_applied_to_values_too(tmp_path):
     colors = np.random.default_rng(0).integers(0, 65536, (*SHAPE, 3)).astype(np.uint16)
     for orientation in range(1, 9):

@@ -31,7 +31,7 @@ from lit_gans.data.packed.writer import available_cores, pack
 
 ClassWeights = Literal["balanced"] | dict[str, float]
 Placement = Literal["auto", "device", "memory", "disk"]
-_READER = 3  # version of the conversion from files to images; after a change, all images are packed again
+_READER = 4  # version of the conversion from files to images; after a change, all images are packed again
 _DIGESTS = "digests.json"  # name of a file in the folder of packed images
 _BATCH = 4096  # number of images that are read at a time to compute a digest
 
