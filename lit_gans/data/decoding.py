@@ -190,8 +190,7 @@ def _decoded(picture: ImageFile.ImageFile, file: File, notes: list[str], decodin
     picture.load()
     ImageOps.exif_transpose(picture, in_place=True)  # in place, so that an upright image is not copied
     if reduced:
-        notes.append(IN_16_BITS)
-        return picture
+        return _noted(picture, notes)
     if picture.format == "PNG" and picture.mode[0] == "I" and "transparency" in picture.info:
         return _transparent(picture, notes, decoding)
     if scaling is not None:
@@ -291,8 +290,21 @@ def _transparent(picture: Any, notes: list[str], decoding: Decoding) -> Picture:
     both = np.stack([values, opacity], -1)
     if decoding.as_values:
         return both if (opacity == 0).any() else values
+    return _noted(Image.fromarray((both / 257).round().astype(np.uint8)), notes)
+
+
+def _noted(picture: Image.Image, notes: list[str]) -> Image.Image:
+    """Marks an image of 8 bits as decoded from a file of 16 bits."""
     notes.append(IN_16_BITS)
-    return Image.fromarray((both / 257).round().astype(np.uint8))
+    picture.info[IN_16_BITS] = True
+    return picture
+
+
+def stored_type(picture: Any) -> str:
+    """Returns the name of the type of the values in the file from which an image was decoded."""
+    if isinstance(picture, np.ndarray):
+        return picture.dtype.name
+    return "uint16" if IN_16_BITS in getattr(picture, "info", ()) else "uint8"
 
 
 def _deep_png(file: File) -> Shaped[np.ndarray, "h w c"]:

@@ -323,9 +323,18 @@ def test_each_side_of_pairs_and_each_domain_is_compared_with_its_own_range(tmp_p
     for data in (PairedFolder, Unpaired):
         caplog.clear()
         assert packs(tmp_path, files, data).packed is not None
-        assert "B uint16 files use only 1.6% of the range" in caplog.text
-        assert "data.value_range=[0,1023]" in caplog.text
+        assert "B uint16 files use only 1.6% of the range from 0 to 65535: store all files with" in caplog.text
+        assert "data.value_range=[" not in caplog.text, "A would be dark"
         assert "A uint8" not in caplog.text
+
+
+def test_the_sides_of_a_pair_have_their_own_depth(tmp_path, caplog):
+    dark = of_pillow(Image.fromarray(np.stack([RAMP + 10] * 3, -1).astype(np.uint8)), "PNG")
+    for bright in (deep_png(IN_16_BITS), deep_png(np.stack([IN_16_BITS] * 3, -1))):  # Pillow reduces colors only
+        caplog.clear()
+        assert packs(tmp_path, {"A/a.png": bright, "B/a.png": dark}, PairedFolder).packed is not None
+        assert "B uint8 files use only 31.0% of the range from 0 to 255" in caplog.text
+        assert "uint16" not in caplog.text.partition("B uint8")[2]
 
 
 def test_an_evaluated_folder_follows_the_rule_and_names_its_own_keys(tmp_path, caplog):
