@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from lit_gans.common.errors import RefusedInput
 
@@ -75,7 +75,8 @@ class _Tar:
                 for member in tar:
                     name = _checked(member.name, path)
                     if member.isreg():
-                        self._spans[name] = _Span(member.offset_data, member.size, member.sparse)
+                        parts: Any = member.sparse  # typeshed declares it as bytes
+                        self._spans[name] = _Span(member.offset_data, member.size, parts)
                     elif member.issym() or member.islnk():
                         folder = posixpath.dirname(name) if member.issym() else ""
                         links[name] = _joined(folder, member.linkname)
