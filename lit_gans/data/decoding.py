@@ -8,6 +8,7 @@ to 8 or 16 bits: they are returned as stored only if the user sets a value range
 from __future__ import annotations
 
 import io
+import math
 import re
 import struct
 from collections.abc import Iterator
@@ -118,7 +119,7 @@ def read_picture(
             if head.startswith(b"\x93NUMPY") or (isinstance(source, Path) and source.suffix.lower() == ".npy"):
                 if is_jpeg_or_png(head):
                     raise ValueError(misnamed(".npy"))
-                return _array(file)
+                return _array(file, decoding, name)
             try:
                 picture = _identified(file, name)
             except UnidentifiedImageError as error:
@@ -136,14 +137,23 @@ def _file_of(source: Path | bytes) -> Iterator[File]:
         yield file
 
 
-def _array(file: File) -> Shaped[np.ndarray, "..."]:
-    values = np.load(file, allow_pickle=False)
-    if values.ndim not in (2, 3) or not values.size:
+def _array(file: File, decoding: Decoding, name: str) -> Shaped[np.ndarray, "..."]:
+    version = np.lib.format.read_magic(file)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(file)
+    if dtype.hasobject:
+        raise ValueError("Object arrays cannot be loaded, because they could execute code")
+    if len(shape) not in (2, 3) or not all(shape):
         raise ValueError(
-            f"its shape is {values.shape}, expected (height, width), (height, width, channels) or (channels, height,"
-            " width)"
+            f"its shape is {shape}, expected (height, width), (height, width, channels) or (channels, height, width)"
         )
-    return values
+    height, width = _sides_of(shape)
+    decoding.refuse_size(width, height, name)
+    start = file.tell()
+    if file.seek(0, io.SEEK_END) - start < math.prod(shape) * dtype.itemsize:  # numpy would allocate the memory first
+        raise ValueError(f"it is cut off: it holds fewer values than an array of the shape {shape}")
+    file.seek(0)
+    return np.load(file, allow_pickle=False)
 
 
 def _identified(file: File, name: str) -> ImageFile.ImageFile:
@@ -211,7 +221,7 @@ def _is_reduced(picture: Any, file: File) -> bool:
 
 
 def _scaling(picture: Any, file: File) -> tuple[float, int, type] | None:
-    """Returns how to undo Pillow's scaling of a PGM, PPM or JPEG 2000 file, or None if Pillow does not scale its values.
+    """Returns how to undo Pillow's scaling of a PGM, PPM or JPEG 2000 file, or None if Pillow does not scale it.
 
     Must be called before the Pillow image is loaded.
 
@@ -360,10 +370,18 @@ def size_of(picture: Picture) -> tuple[int, int]:
     """
     if isinstance(picture, Image.Image):
         return picture.size
-    height, width = picture.shape[1:3] if is_planar(picture) else picture.shape[:2]
+    height, width = _sides_of(picture.shape)
     return width, height
+
+
+def _sides_of(shape: tuple[int, ...]) -> tuple[int, int]:
+    return shape[1:3] if _is_planar_shape(shape) else shape[:2]  # type: ignore[return-value]
 
 
 def is_planar(values: Shaped[np.ndarray, "..."]) -> bool:
     """Returns whether the axis of channels or pages precedes the height and width axes of an array."""
-    return values.ndim == 4 or (values.ndim == 3 and values.shape[0] < values.shape[2])
+    return _is_planar_shape(values.shape)
+
+
+def _is_planar_shape(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 4 or (len(shape) == 3 and shape[0] < shape[2])

@@ -400,9 +400,21 @@ def test_an_image_of_200_megapixels_is_an_error_of_every_reader_that_names_the_k
 def test_a_smaller_limit_holds_for_files_of_any_kind(tmp_path):
     Image.new("L", (12, 10)).save(tmp_path / "a.png")
     (tmp_path / "b.tif").write_bytes(tiff(RAMP.astype(np.float64)))
-    for name in ("a.png", "b.tif"):
+    (tmp_path / "c.npy").write_bytes(npy(RAMP))
+    (tmp_path / "d.npy").write_bytes(npy(np.zeros((3, *SHAPE))))
+    for name in ("a.png", "b.tif", "c.npy", "d.npy"):
         with pytest.raises(RefusedInput, match=rf"{name} is 1.x.* data.max_pixels=79, the limit"):
             read_picture(tmp_path / name, [], Decoding(True, 79))
+
+
+@pytest.mark.parametrize("shape", [(10**7, 10**7), (10**7, 1, 10**7)])
+def test_an_array_of_few_bytes_that_states_many_is_refused_before_it_is_read(tmp_path, shape):
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    files = {"a.npy": head.getvalue() + b"12345", "b.npy": npy(RAMP.astype(np.uint8))}
+    assert len(packs(tmp_path, files, on_error="skip", max_pixels=None).packed.images) == 1
+    with pytest.raises(RefusedInput, match=r"a.npy cannot be read as an image: it is cut off: it holds fewer values"):
+        read_picture(tmp_path / "in/a.npy", [], Decoding(max_pixels=None))
 
 
 @pytest.mark.parametrize("command", [evaluate, sample, project])
