@@ -190,6 +190,9 @@ class _Chunks(Dataset):
             except RefusedInput as error:  # not raised, because the message of a worker's error contains a traceback
                 skipped.append(str(error))
                 continue
+            except OSError as error:  # otherwise, `pack` would report that it cannot write
+                skipped.append(f"{self.source.name(item)} cannot be read: {error}")
+                continue
             images += image.tobytes()
             labels.append(label)
             notes.update(item_notes)
