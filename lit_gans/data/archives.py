@@ -16,13 +16,15 @@ import zlib
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from lit_gans.common.errors import RefusedInput
 
 _ZIP = (b"PK\3\4", b"PK\5\6")  # first bytes of a zip archive, and of an empty zip archive
-_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)  # the last if a password is missing
+# RuntimeError if a password is missing, ValueError if a name is not Unicode
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 _BLOCK = 512  # size of a tar header in bytes; a block of zeros ends the archive
+_MAX_LINKS = 40  # maximum number of links in a path, as on Linux
 _URL = re.compile(r"[a-z0-9+]{2,}:/")  # `Path` removes one of two slashes
 _AGAIN = "copy or download it again"
 
@@ -31,7 +33,7 @@ class _Zip:
     def __init__(self, path: Path) -> None:
         try:
             self._zip = zipfile.ZipFile(path)
-        except zipfile.BadZipFile as error:
+        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:  # the latter for wrong single bytes
             raise RefusedInput(f"{path}: the zip archive is cut off or damaged: {_AGAIN}.") from error
         self._members = {_checked(each.filename, path): each for each in self._zip.infolist() if not each.is_dir()}
 
@@ -46,22 +48,38 @@ class _Zip:
             raise OSError(f"{error}: the zip archive is damaged, encrypted or of an unknown compression") from error
 
 
+class _Span(NamedTuple):
+    """Position of a file's content in a tar archive.
+
+    Args:
+        start: position of the content in the archive, in bytes.
+        size: size of the file, in bytes.
+        parts: offset and size of each part of a file that was stored without its holes (`tar --sparse`), otherwise
+            None.
+    """
+
+    start: int
+    size: int
+    parts: list[tuple[int, int]] | None
+
+
 class _Tar:
     """Index of a tar archive: the position and size of each file. Every read opens the archive anew."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._spans: dict[str, tuple[int, int]] = {}
-        self._links: dict[str, str] = {}
+        self._spans: dict[str, _Span] = {}
+        links: dict[str, str] = {}
         try:
             with tarfile.open(path, "r:") as tar:
                 for member in tar:
                     name = _checked(member.name, path)
                     if member.isreg():
-                        self._spans[name] = member.offset_data, member.size
+                        parts: Any = member.sparse  # typeshed declares it as bytes
+                        self._spans[name] = _Span(member.offset_data, member.size, parts)
                     elif member.issym() or member.islnk():
                         folder = posixpath.dirname(name) if member.issym() else ""
-                        self._links[name] = posixpath.normpath(posixpath.join(folder, member.linkname))
+                        links[name] = _joined(folder, member.linkname)
                 end = tar.offset
         except tarfile.TarError as error:
             raise RefusedInput(f"{path}: {_reason(path)}.") from error
@@ -69,15 +87,69 @@ class _Tar:
             file.seek(end)
             if file.read(_BLOCK) != bytes(_BLOCK):  # tarfile ends without an error if a header is missing
                 raise RefusedInput(f"{path}: the tar archive is cut off or damaged: {_AGAIN}.")
+        self._targets = _targets([*self._spans], links) if links else {}
 
     def names(self) -> Iterable[str]:
-        return {**self._spans, **self._links}
+        return {**self._spans, **self._targets}
 
     def read(self, name: str) -> bytes:
-        start, size = self._spans[self._links.get(name, name)]
+        start, size, parts = self._spans[self._targets.get(name, name)]
         with self.path.open("rb") as file:
             file.seek(start)
-            return file.read(size)
+            if parts is None:
+                return file.read(size)
+            content = bytearray(size)
+            for offset, length in parts:
+                content[offset : offset + length] = file.read(length)
+        return bytes(content)
+
+
+def _joined(folder: str, *names: str) -> str:
+    """Returns a normalized path in an archive. The path of the top folder is an empty string."""
+    path = posixpath.normpath(posixpath.join(folder, *names))
+    return "" if path == "." else path
+
+
+def _targets(files: list[str], links: dict[str, str]) -> dict[str, str]:
+    """Follows the links in an archive, to other links and to folders, as `os.walk` follows the links of a folder.
+
+    A link to a folder that contains the link is left out, because it would cause an endless loop.
+
+    Args:
+        files: names of the files.
+        links: target of each link.
+
+    Returns:
+        The file to which each name leads. Names of broken links lead to a name that is no file.
+    """
+    entries: dict[str, set[str]] = {}  # files, links and folders in each folder
+    for name in (*files, *links):
+        while name:
+            folder = posixpath.dirname(name)
+            entries.setdefault(folder, set()).add(name)
+            name = folder
+    targets = {}
+    folders = [("", "", frozenset([""]))]  # name of a folder, its target, and the targets of the folder and its parents
+    for name, folder, above in folders:
+        for entry in entries[folder]:
+            path, target = _joined(name, posixpath.basename(entry)), _followed(entry, links)
+            if target not in entries:
+                targets[path] = target
+            elif target not in above:
+                folders.append((path, target, above | {target}))
+    return targets
+
+
+def _followed(path: str, links: dict[str, str]) -> str:
+    """Returns the path after following all links in it. For a loop of links, returns the path of a link."""
+    for _ in range(_MAX_LINKS):
+        parts = path.split("/")
+        heads = ("/".join(parts[:num]) for num in range(1, len(parts) + 1))
+        link = next((head for head in heads if head in links), None)
+        if link is None:
+            break
+        path = _joined(links[link], path[len(link) + 1 :])
+    return path
 
 
 def _reason(path: Path) -> str:

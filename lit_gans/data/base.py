@@ -230,7 +230,7 @@ class ImageData(LightningDataModule):
         return fingerprint(self.real_batches())
 
     def real_labels(self) -> Int64[Tensor, " n"]:
-        """Returns the class index of each image, in the order of `real_batches`. Without classes, all labels are 0."""
+        """Returns the class index of each image, in the order of `real_batches`; see `Labeled`."""
         return self.dataset.labels
 
 

@@ -66,7 +66,8 @@ class ImageSource(RealImages, Protocol):
 class Labeled(ImageSource, Protocol):
     """Images with labels. All sources in `lit_gans.data.sources` implement this protocol.
 
-    If a source has no classes, all its labels are 0.
+    If a source has no classes (`num_classes` is 0), models and metrics do not use its labels. They need not be 0:
+    the label of a point is the index of its mode.
     """
 
     def real_labels(self) -> Int64[Tensor, " n"]:

@@ -1,12 +1,14 @@
 """Decodes image files: all files that Pillow opens, NumPy arrays, and TIFF and PNG files of any bit depth.
 
 Values of more than 8 bits are returned as the file stores them, no matter which library decodes the file. Only `Frame`
-decides which values become black and white.
+decides which values become black and white. The exceptions are PGM, PPM and JPEG 2000 files, whose values Pillow scales
+to 8 or 16 bits: they are returned as stored only if the user sets a value range.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import re
 import struct
 from collections.abc import Iterator
@@ -61,9 +63,9 @@ class Decoding:
         keys: prefix of the configuration keys that set these arguments, for error messages.
         channels: possible numbers of channels of the images. The pages of a gray TIFF file are decoded as channels if
             their number is one of these numbers.
-        has_range: whether the user sets a value range. If so, the values of PGM and PPM files are not scaled, because a
-            value range refers to the values in the file. Pillow scales them if the declared maximum is not 255 or
-            65535.
+        has_range: whether the user sets a value range. If so, the values of PGM, PPM and JPEG 2000 files are not
+            scaled, because a value range refers to the values in the file. Pillow scales them if their maximum is not
+            255 or 65535.
     """
 
     as_values: bool = False
@@ -117,7 +119,7 @@ def read_picture(
             if head.startswith(b"\x93NUMPY") or (isinstance(source, Path) and source.suffix.lower() == ".npy"):
                 if is_jpeg_or_png(head):
                     raise ValueError(misnamed(".npy"))
-                return _array(file)
+                return _array(file, decoding, name)
             try:
                 picture = _identified(file, name)
             except UnidentifiedImageError as error:
@@ -135,14 +137,23 @@ def _file_of(source: Path | bytes) -> Iterator[File]:
         yield file
 
 
-def _array(file: File) -> Shaped[np.ndarray, "..."]:
-    values = np.load(file, allow_pickle=False)
-    if values.ndim not in (2, 3) or not values.size:
+def _array(file: File, decoding: Decoding, name: str) -> Shaped[np.ndarray, "..."]:
+    version = np.lib.format.read_magic(file)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(file)
+    if dtype.hasobject:
+        raise ValueError("Object arrays cannot be loaded, because they could execute code")
+    if len(shape) not in (2, 3) or not all(shape):
         raise ValueError(
-            f"its shape is {values.shape}, expected (height, width), (height, width, channels) or (channels, height,"
-            " width)"
+            f"its shape is {shape}, expected (height, width), (height, width, channels) or (channels, height, width)"
         )
-    return values
+    height, width = _sides_of(shape)
+    decoding.refuse_size(width, height, name)
+    start = file.tell()
+    if file.seek(0, io.SEEK_END) - start < math.prod(shape) * dtype.itemsize:  # numpy would allocate the memory first
+        raise ValueError(f"it is cut off: it holds fewer values than an array of the shape {shape}")
+    file.seek(0)
+    return np.load(file, allow_pickle=False)
 
 
 def _identified(file: File, name: str) -> ImageFile.ImageFile:
@@ -185,17 +196,16 @@ def _decoded(picture: ImageFile.ImageFile, file: File, notes: list[str], decodin
                 f"Pillow reduces the 16-bit colors of {picture.format} files to 8 bits: convert it to TIFF or PNG"
             )
         return _upright(_deep_png(file), picture.getexif().get(_ORIENTATION, 1))
-    maximum = _maximum(picture) if decoding.has_range else None
+    scaling = _scaling(picture, file) if decoding.has_range else None
     picture.load()
     ImageOps.exif_transpose(picture, in_place=True)  # in place, so that an upright image is not copied
     if reduced:
-        notes.append(IN_16_BITS)
-        return picture
+        return _noted(picture, notes)
     if picture.format == "PNG" and picture.mode[0] == "I" and "transparency" in picture.info:
         return _transparent(picture, notes, decoding)
-    if maximum is not None:
-        full, kind = (65535, np.uint16) if picture.mode == "I" else (255, np.uint8)
-        return (np.asarray(picture) * (maximum / full)).round().astype(kind)
+    if scaling is not None:
+        ratio, zero, kind = scaling
+        return ((np.asarray(picture) * ratio).round() - zero).astype(kind)
     return _values(picture, stored) if picture.mode[0] in "IF" or stored is not None else picture
 
 
@@ -204,30 +214,40 @@ def _is_reduced(picture: Any, file: File) -> bool:
     if picture.mode[0] in "IF":
         return False
     if picture.format == "JPEG2000":
-        return _depth_of_jpeg2000(file) > 8
+        return _depth_of_jpeg2000(file)[0] > 8
     if picture.format == "PPM":
         return any(isinstance(part.args, tuple) and part.args[1:] > (255,) for part in picture.tile)
     return any(part.codec_name == "SGI16" or re.search(";16[BLN]", str(part.args)) for part in picture.tile)
 
 
-def _maximum(picture: Any) -> int | None:
-    """Returns the maximum value that a PGM or PPM file declares if Pillow scales its values, otherwise None.
+def _scaling(picture: Any, file: File) -> tuple[float, int, type] | None:
+    """Returns how to undo Pillow's scaling of a PGM, PPM or JPEG 2000 file, or None if Pillow does not scale it.
 
     Must be called before the Pillow image is loaded.
+
+    Returns:
+        The factor by which to multiply the values, the value to subtract from the products, and their data type.
     """
-    if picture.format != "PPM" or not picture.tile[0].codec_name.startswith("ppm"):
-        return None
-    return int(picture.tile[0].args[-1])
+    full, kind = (65535, np.uint16) if picture.mode[0] == "I" else (255, np.uint8)
+    if picture.format == "PPM" and picture.tile[0].codec_name.startswith("ppm"):
+        return picture.tile[0].args[-1] / full, 0, kind
+    if picture.format == "JPEG2000" and picture.mode in ("L", "RGB", "I;16"):
+        depth, is_signed = _depth_of_jpeg2000(file)
+        if is_signed:
+            return 2**depth / (full + 1), 2 ** (depth - 1), np.int16
+        return (2**depth / (full + 1), 0, kind) if 2**depth != full + 1 else None
+    return None
 
 
-def _depth_of_jpeg2000(file: File) -> int:
-    """Returns the number of bits per value in the first channel of a JPEG 2000 file."""
+def _depth_of_jpeg2000(file: File) -> tuple[int, bool]:
+    """Returns the number of bits per value in the first channel of a JPEG 2000 file, and whether values have a sign."""
     position = file.tell()
     file.seek(0)
     head = file.read(4096)
     file.seek(position)
     start = head.find(b"\xff\x51")  # the SIZ marker segment holds the sizes, followed by the bit depths
-    return (head[start + 40] & 127) + 1 if 0 <= start < len(head) - 40 else 8
+    depth = head[start + 40] if 0 <= start < len(head) - 40 else 7
+    return (depth & 127) + 1, depth > 127
 
 
 def _stored(picture: Any) -> np.dtype | None:
@@ -280,8 +300,21 @@ def _transparent(picture: Any, notes: list[str], decoding: Decoding) -> Picture:
     both = np.stack([values, opacity], -1)
     if decoding.as_values:
         return both if (opacity == 0).any() else values
+    return _noted(Image.fromarray((both / 257).round().astype(np.uint8)), notes)
+
+
+def _noted(picture: Image.Image, notes: list[str]) -> Image.Image:
+    """Marks an image of 8 bits as decoded from a file of 16 bits."""
     notes.append(IN_16_BITS)
-    return Image.fromarray((both / 257).round().astype(np.uint8))
+    picture.info[IN_16_BITS] = True
+    return picture
+
+
+def stored_type(picture: Any) -> str:
+    """Returns the name of the type of the values in the file from which an image was decoded."""
+    if isinstance(picture, np.ndarray):
+        return picture.dtype.name
+    return "uint16" if IN_16_BITS in getattr(picture, "info", ()) else "uint8"
 
 
 def _deep_png(file: File) -> Shaped[np.ndarray, "h w c"]:
@@ -337,10 +370,18 @@ def size_of(picture: Picture) -> tuple[int, int]:
     """
     if isinstance(picture, Image.Image):
         return picture.size
-    height, width = picture.shape[1:3] if is_planar(picture) else picture.shape[:2]
+    height, width = _sides_of(picture.shape)
     return width, height
+
+
+def _sides_of(shape: tuple[int, ...]) -> tuple[int, int]:
+    return shape[1:3] if _is_planar_shape(shape) else shape[:2]  # type: ignore[return-value]
 
 
 def is_planar(values: Shaped[np.ndarray, "..."]) -> bool:
     """Returns whether the axis of channels or pages precedes the height and width axes of an array."""
-    return values.ndim == 4 or (values.ndim == 3 and values.shape[0] < values.shape[2])
+    return _is_planar_shape(values.shape)
+
+
+def _is_planar_shape(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 4 or (len(shape) == 3 and shape[0] < shape[2])

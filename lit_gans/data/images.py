@@ -185,15 +185,18 @@ class Frame:
         values = values[..., None] if values.ndim == 2 else values
         if values.shape[-1] == self.channels or (values.shape[-1] == 1 and self.channels in (3, 4)):
             return values
-        if len(values) == self.channels and values.shape[-1] > 1:
+        is_gray = len(values) == 1 and self.channels in (3, 4)
+        if (len(values) == self.channels or is_gray) and values.shape[-1] > 1:
             return np.moveaxis(values, 0, -1)
         advice = {
             2: "; if the second channel is transparency, convert the file to RGBA, and use data.channels=4",
             4: "; if the fourth channel is transparency, use data.channels=4",
         }
+        if not self.keys:  # the number of channels cannot be set
+            advice = dict.fromkeys(advice, "; if the last channel is transparency, remove it")
         raise RefusedInput(
             f"{name} has the shape {values.shape}, expected {self.channels} channels"
-            f" (data.channels){advice.get(values.shape[-1], '')}."
+            f"{' (data.channels)' if self.keys else ''}{advice.get(values.shape[-1], '')}."
         )
 
     def _box(self, width: int, height: int, name: str, notes: list[str]) -> tuple[int, int, int, int]:

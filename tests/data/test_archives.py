@@ -4,8 +4,11 @@ import gc
 import io
 import json
 import os
+import shutil
+import subprocess
 import tarfile
 import zipfile
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -15,7 +18,7 @@ from PIL import Image
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data import archives
-from lit_gans.data.archives import open_file
+from lit_gans.data.archives import files_in, open_file
 from lit_gans.data.files import find_images, images_in
 from lit_gans.data.images import images_at
 from lit_gans.data.sources.folder import Folder
@@ -225,17 +228,63 @@ def test_other_contents_are_packed_again(tmp_path, data):
     assert torch.equal(data("data.zip").packed.images[0, 0], pixels(encoded(99)))
 
 
-def test_links_in_a_tar(tmp_path):
+LINKS = {  # target of each symbolic link
+    "in/b.png": "a.png",
+    "in/b2.png": "b.png",  # a link to a link
+    "b3.png": "in/b2.png",
+    "folder": "in",
+    "folder2": "folder",
+    "in/up": "..",  # would be an endless loop
+    "other/in": "../in",
+    "other/broken.png": "../no.png",
+}
+
+
+def test_links_in_a_tar_give_the_images_of_the_unpacked_folder(tmp_path):
+    folder, path = tmp_path / "folder", tmp_path / "a.tar"
+    write_folder(folder, {"in/a.png": encoded(1), "other/c.png": encoded(2)})
+    for name, target in LINKS.items():
+        (folder / name).symlink_to(target)
+    os.link(folder / "in/a.png", folder / "hard.png")
+    with tarfile.open(path, "w") as archive:
+        archive.add(folder, ".")
+    found = {root: find_images(root, nested=True).images for root in (folder, path)}
+    names = [[image.relative_to(root).as_posix() for image in images] for root, images in found.items()]
+    assert names[0] == names[1]
+    assert {"b3.png", "folder2/b2.png", "other/in/a.png", "other/broken.png"} <= {*names[0]}
+    for ours, theirs in zip(found[path], found[folder], strict=True):
+        if ours.name == "broken.png":
+            with pytest.raises(FileNotFoundError, match=r"a.tar contains no other/broken.png"):
+                open_file(ours)
+        else:
+            assert open_file(ours).read() == theirs.read_bytes()
+
+
+def test_links_in_a_tar_to_each_other_are_broken(tmp_path):
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
-        member = tarfile.TarInfo("in/a.png")
-        member.size = len(encoded(1))
-        archive.addfile(member, io.BytesIO(encoded(1)))
-        for name, kind, target in (("in/b.png", tarfile.SYMTYPE, "a.png"), ("c.png", tarfile.LNKTYPE, "in/a.png")):
+        for name, target in (("a.png", "b.png"), ("b.png", "a.png"), ("c.png", "c.png")):
             link = tarfile.TarInfo(name)
-            link.type, link.linkname = kind, target
+            link.type, link.linkname = tarfile.SYMTYPE, target
             archive.addfile(link)
-    paths = find_images(tmp_path / "a.tar", nested=True).images
-    assert [open_file(path).read() for path in paths] == [encoded(1)] * 3
+    for path in find_images(tmp_path / "a.tar").images:
+        with pytest.raises(FileNotFoundError):
+            open_file(path)
+
+
+@pytest.mark.skipif(shutil.which("tar") is None, reason="no tar")
+@pytest.mark.parametrize("form", ["gnu", "posix"])
+def test_holes_of_files_in_a_tar(tmp_path, form):
+    content = {"a.npy": b"head" + bytes(2**16) + b"middle" + bytes(2**16), "b.npy": b"whole", "c.npy": bytes(2**16)}
+    for name, data in content.items():
+        with (tmp_path / name).open("wb") as file:
+            for block in range(0, len(data), 4096):
+                file.seek(block)
+                if any(data[block : block + 4096]):
+                    file.write(data[block : block + 4096])
+            file.truncate(len(data))
+    subprocess.run(["tar", "-cS", f"--format={form}", "-f", "a.tar", *content], cwd=tmp_path, check=True)
+    assert (tmp_path / "a.tar").stat().st_size < 2**16, "the holes are not stored"
+    assert {path.name: open_file(path).read() for path in find_images(tmp_path / "a.tar").images} == content
 
 
 def test_a_flat_archive_is_input_of_other_commands_and_a_picture_is_itself(tmp_path):
@@ -368,6 +417,18 @@ def test_a_damaged_file_in_a_zip_is_named(tmp_path, data):
     with pytest.raises(RefusedInput, match=r"data.zip/00000/img00000002.png cannot be read as an image: Bad CRC-32"):
         data("data.zip").setup()
     assert len(data("data.zip", on_error="skip").packed.images) == NUM - 1
+
+
+@pytest.mark.parametrize("mask", [8, 128])
+def test_a_zip_with_one_wrong_byte_raises_no_other_error(tmp_path, mask):
+    write_zip(tmp_path / "whole.zip", {"ä.png": b"abc" * 10}, zipfile.ZIP_DEFLATED)
+    whole, path = (tmp_path / "whole.zip").read_bytes(), tmp_path / "wrong.zip"
+    for position in range(4, len(whole)):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ mask]) + whole[position + 1 :])
+        with suppress(RefusedInput, OSError):
+            for name in files_in(path):
+                open_file(name)
+        archives._opened_once.cache_clear()  # closes the file
 
 
 @pytest.mark.parametrize("write", [write_zip, write_tar])

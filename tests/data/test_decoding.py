@@ -221,6 +221,28 @@ def test_a_stated_maximum_is_white_and_a_given_range_is_that_of_the_file(kind, m
             assert np.abs(unit - expected).max() < 0.003, value_range
 
 
+def jpeg_2000(values, bits, is_signed):
+    """A lossless file of gray values: written with 16 bits, of which the header then states fewer."""
+    offset = 32768 - (0 if is_signed else 2 ** (bits - 1))  # the middle of the range is stored as 0
+    content = bytearray(of_pillow(Image.fromarray((values + offset).astype(np.uint16)), "JPEG2000", no_jp2=True))
+    content[content.index(b"\xff\x51") + 40] = bits - 1 + 128 * is_signed
+    return bytes(content)
+
+
+@pytest.mark.parametrize(("bits", "is_signed"), [(4, False), (8, True), (12, False), (12, True), (16, False)])
+def test_a_given_range_is_that_of_the_values_in_a_jpeg_2000_file(bits, is_signed):
+    low = -(2 ** (bits - 1)) if is_signed else 0
+    values = np.linspace(low, low + 2**bits - 1, 80).round().astype(int).reshape(SHAPE)
+    frame = Frame(SHAPE, 1, dtype="float32", value_range=(low, low + 2**bits - 1))
+    picture = read_picture(jpeg_2000(values, bits, is_signed), [], frame.decoding)
+    assert np.array_equal(np.asarray(picture), values)
+    unit = (frame.fit(picture, "it", [])[0] + 1) / 2
+    assert np.abs(unit - (values - low) / (2**bits - 1)).max() < 1e-6
+    colors = Frame(SHAPE, 3, value_range=(0, 255))
+    rgba = of_pillow(Image.new("RGBA", (4, 4), (9, 8, 7, 0)), "JPEG2000")
+    assert colors.fit(read_picture(rgba, [], colors.decoding), "it", []).min() == 255, "still over the background"
+
+
 def test_the_camera_s_orientation_is_applied_to_values_too(tmp_path):
     colors = np.random.default_rng(0).integers(0, 65536, (*SHAPE, 3)).astype(np.uint16)
     for orientation in range(1, 9):
@@ -301,9 +323,18 @@ def test_each_side_of_pairs_and_each_domain_is_compared_with_its_own_range(tmp_p
     for data in (PairedFolder, Unpaired):
         caplog.clear()
         assert packs(tmp_path, files, data).packed is not None
-        assert "B uint16 files use only 1.6% of the range" in caplog.text
-        assert "data.value_range=[0,1023]" in caplog.text
+        assert "B uint16 files use only 1.6% of the range from 0 to 65535: store all files with" in caplog.text
+        assert "data.value_range=[" not in caplog.text, "A would be dark"
         assert "A uint8" not in caplog.text
+
+
+def test_the_sides_of_a_pair_have_their_own_depth(tmp_path, caplog):
+    dark = of_pillow(Image.fromarray(np.stack([RAMP + 10] * 3, -1).astype(np.uint8)), "PNG")
+    for bright in (deep_png(IN_16_BITS), deep_png(np.stack([IN_16_BITS] * 3, -1))):  # Pillow reduces colors only
+        caplog.clear()
+        assert packs(tmp_path, {"A/a.png": bright, "B/a.png": dark}, PairedFolder).packed is not None
+        assert "B uint8 files use only 31.0% of the range from 0 to 255" in caplog.text
+        assert "uint16" not in caplog.text.partition("B uint8")[2]
 
 
 def test_an_evaluated_folder_follows_the_rule_and_names_its_own_keys(tmp_path, caplog):
@@ -369,9 +400,21 @@ def test_an_image_of_200_megapixels_is_an_error_of_every_reader_that_names_the_k
 def test_a_smaller_limit_holds_for_files_of_any_kind(tmp_path):
     Image.new("L", (12, 10)).save(tmp_path / "a.png")
     (tmp_path / "b.tif").write_bytes(tiff(RAMP.astype(np.float64)))
-    for name in ("a.png", "b.tif"):
+    (tmp_path / "c.npy").write_bytes(npy(RAMP))
+    (tmp_path / "d.npy").write_bytes(npy(np.zeros((3, *SHAPE))))
+    for name in ("a.png", "b.tif", "c.npy", "d.npy"):
         with pytest.raises(RefusedInput, match=rf"{name} is 1.x.* data.max_pixels=79, the limit"):
             read_picture(tmp_path / name, [], Decoding(True, 79))
+
+
+@pytest.mark.parametrize("shape", [(10**7, 10**7), (10**7, 1, 10**7)])
+def test_an_array_of_few_bytes_that_states_many_is_refused_before_it_is_read(tmp_path, shape):
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    files = {"a.npy": head.getvalue() + b"12345", "b.npy": npy(RAMP.astype(np.uint8))}
+    assert len(packs(tmp_path, files, on_error="skip", max_pixels=None).packed.images) == 1
+    with pytest.raises(RefusedInput, match=r"a.npy cannot be read as an image: it is cut off: it holds fewer values"):
+        read_picture(tmp_path / "in/a.npy", [], Decoding(max_pixels=None))
 
 
 @pytest.mark.parametrize("command", [evaluate, sample, project])

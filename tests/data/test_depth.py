@@ -151,3 +151,20 @@ def test_other_channels_are_shown_side_by_side_in_gray():
     assert torch.equal(shown[1, 0, :, 8:12], images[1, 2])
     for channels in (1, 3, 4):
         assert viewable(images[:, :channels]).shape == (2, channels, 3, 4)
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+def test_a_gray_array_is_repeated_wherever_its_channel_is(channels):
+    values = np.arange(80, dtype=np.uint8).reshape(8, 10)
+    last, first = (Frame((8, 10), channels).fit(gray, "it", []) for gray in (values[..., None], values[None]))
+    assert np.array_equal(first, last)
+    assert np.array_equal(first[2], values)
+
+
+@pytest.mark.parametrize("num", [2, 4])
+def test_advice_on_channels_names_no_setting_that_does_not_exist(num):
+    values = np.zeros((8, 8, num), np.uint8)
+    with pytest.raises(RefusedInput, match=r"expected 3 channels \(data.channels\); .* use data.channels=4"):
+        Frame(8, 3).fit(values, "it", [])
+    with pytest.raises(RefusedInput, match=r"expected 3 channels; if the last channel is transparency, remove it"):
+        Frame(8, 3, keys="").fit(values, "it", [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
@@ -31,7 +32,7 @@ from lit_gans.data.packed.writer import available_cores, pack
 
 ClassWeights = Literal["balanced"] | dict[str, float]
 Placement = Literal["auto", "device", "memory", "disk"]
-_READER = 3  # version of the conversion from files to images; after a change, all images are packed again
+_READER = 4  # version of the conversion from files to images; after a change, all images are packed again
 _DIGESTS = "digests.json"  # name of a file in the folder of packed images
 _BATCH = 4096  # number of images that are read at a time to compute a digest
 
@@ -114,9 +115,10 @@ class PackedData(ImageData):
             raise RefusedInput(f"data.background={list(background)}: expected red, green and blue, each from 0 to 255.")
         red, green, blue = background
         crop = crop if isinstance(crop, str) else as_size(crop, "crop")
-        if value_range is not None and not value_range[0] < value_range[1]:
+        if value_range is not None and not -math.inf < value_range[0] < value_range[1] < math.inf:
             raise RefusedInput(
-                f"value_range={list(value_range)}: the second number must be greater than the first one."
+                f"value_range={list(value_range)}: the second number must be greater than the first one, and both must"
+                " be finite."
             )
         bounds = None if value_range is None else (float(value_range[0]), float(value_range[1]))
         self.frame = Frame(self.image_size, channels, crop, (red, green, blue), dtype, bounds, max_pixels)
@@ -254,6 +256,8 @@ class PackedData(ImageData):
                 f" missing or unknown: {wrong}."
             )
         refuse_below(0, **{f"data.class_weights.{name}": weight for name, weight in weights.items()})
+        if not any(weights.values()):
+            raise RefusedInput("data.class_weights: all weights are 0: at least one must be greater than 0.")
         return [float(weights[name]) for name in names]
 
     # ---- placement

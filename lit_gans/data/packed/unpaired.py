@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Int64, Shaped, UInt8
 from torch import Tensor
 
+from lit_gans.common.errors import RefusedInput
 from lit_gans.data.loader import StepSampler, shuffled
 from lit_gans.data.packed.datamodule import TranslationData, in_8_bits
-from lit_gans.data.packed.format import Packed, Source
+from lit_gans.data.packed.format import ROWS, Packed, Source
 
 
 class Joined(Source):
@@ -124,8 +125,17 @@ class UnpairedData(TranslationData):
         return {name: self.packed_held_out.images[rows] for name, rows in self._rows(self.packed_held_out).items()}
 
     def _rows(self, packed: Packed) -> dict[str, Int64[Tensor, " n"]]:
-        """Returns the rows of packed images that belong to each domain."""
+        """Returns the rows of packed images that belong to each domain.
+
+        Raises:
+            RefusedInput: no image of a domain could be read.
+        """
         a, b = ((packed.labels == number).nonzero()[:, 0] for number in (0, 1))
+        for domain, rows in (("A", a), ("B", b)):
+            if not len(rows):
+                raise RefusedInput(
+                    f"none of the images of domain {domain} can be read: {packed.path / ROWS} lists the reasons."
+                )
         return {"input": a, "image": b} if self.direction == "a_to_b" else {"input": b, "image": a}
 
     def _sampler(self, **settings: Any) -> StepSampler:

@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.progress import follow
-from lit_gans.data.decoding import IN_16_BITS
+from lit_gans.data.decoding import stored_type
 from lit_gans.data.files import OnError
 from lit_gans.data.images import RANGES, Frame, PairFrame
 from lit_gans.data.packed.format import (
@@ -190,10 +190,13 @@ class _Chunks(Dataset):
             except RefusedInput as error:  # not raised, because the message of a worker's error contains a traceback
                 skipped.append(str(error))
                 continue
+            except OSError as error:  # otherwise, `pack` would report that it cannot write
+                skipped.append(f"{self.source.name(item)} cannot be read: {error}")
+                continue
             images += image.tobytes()
             labels.append(label)
             notes.update(item_notes)
-            kinds = _kinds(picture, IN_16_BITS in item_notes, self.source.domain(item))
+            kinds = _kinds(picture, self.source.domain(item))
             extents = joined_extents([extents, _extents(image, kinds, self.frame.parts)])
         return {
             "images": bytes(images),
@@ -227,14 +230,11 @@ def _report(packed: Packed, num: int, seconds: float) -> None:
         logger.warning("\n".join(list_of_skipped(packed.about["skipped"])))
 
 
-def _kinds(picture: Any, has_16_bits: bool, domain: str) -> list[str]:
+def _kinds(picture: Any, domain: str) -> list[str]:
     """Returns the kind of a file: its domain and data type. For a pair, returns the kinds of both files."""
     sides = picture if isinstance(picture, tuple) else (picture,)
     domains = ("A", "B") if len(sides) == 2 else (domain,)
-    types = (
-        side.dtype.name if isinstance(side, np.ndarray) else "uint16" if has_16_bits else "uint8" for side in sides
-    )
-    return [f"{prefix} {name}".strip() for name, prefix in zip(types, domains, strict=True)]
+    return [f"{prefix} {stored_type(side)}".strip() for side, prefix in zip(sides, domains, strict=True)]
 
 
 def _extents(image: np.ndarray, kinds: list[str], parts: tuple[slice, ...]) -> dict[str, list[float]]:
@@ -254,12 +254,17 @@ def list_of_little_used(packed: Packed) -> list[str]:
     """Returns a line of text for each kind of file whose values cover less than half of the value range."""
     value_range, lines = packed.about["value_range"], []
     rounding = 0.5 / 255 if packed.images.dtype == torch.uint8 else 0
-    for kind, (low, high) in packed.about["extents"].items():
+    extents = packed.about["extents"]
+    is_mixed = len({kind.split()[-1] for kind in extents}) > 1
+    for kind, (low, high) in extents.items():
         if 0 < high - low < _LITTLE:
             first, last = value_range or RANGES[kind.split()[-1]]
             line = f"  {kind} files use only {high - low:.1%} of the range from {first:g} to {last:g}"
             ends = _narrower(low, high, last, rounding) if value_range is None else "LOW,HIGH"
-            lines.append(f"{line}: data.value_range=[{ends}] would keep more of their contrast")
+            advice = f"data.value_range=[{ends}] would keep more of their contrast"
+            if is_mixed:  # one value range would make files of another type black or white
+                advice = "store all files with the same type of values to set a data.value_range for all of them"
+            lines.append(f"{line}: {advice}")
     return lines
 
 

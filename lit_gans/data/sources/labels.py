@@ -67,12 +67,13 @@ def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) ->
         RefusedInput: the file cannot be read, a column is missing, a name is ambiguous, or the rows do not match the
             images.
     """
-    where = str(table) if table == root / STYLEGAN_TABLE else f"data.labels={table}"
+    is_found = table == root / STYLEGAN_TABLE
+    where = str(table) if is_found else f"data.labels={table}"
     names = Lookup(((path.relative_to(root).as_posix(), path) for path in paths), as_path, as_path_without_case)
     with refusing(f"{where} cannot be read"):
         with open_file(table) as file:
             content = file.read()
-        is_json = content.lstrip().startswith(b"{")
+        is_json = content.decode(_encoding_of(content) or "utf-8", "replace").lstrip().startswith("{")
         rows, encoding = (_json_rows(content, where), "") if is_json else _best(content, root, names, where)
     if rows is None:
         return {}, []
@@ -95,7 +96,8 @@ def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) ->
         leave_out(f"{where}: {problem}, such as {os.path.relpath(unlabeled[0], root)}{encoding}", on_error)
     if encoding:
         logger.warning("%s%s", where, encoding)
-    left_out = [f"{path.relative_to(root)} has no class in data.labels." for path in unlabeled]
+    name = STYLEGAN_TABLE if is_found else "data.labels"
+    left_out = [f"{path.relative_to(root)} has no class in {name}." for path in unlabeled]
     return {path: classes[path] for path in paths if path in classes}, left_out
 
 
@@ -143,11 +145,11 @@ def _class_beside(table: Path) -> str:
     """Returns the class in a .cls or .json file, or an empty string if the file contains no class."""
     with refusing(f"{table} cannot be read"):
         with open_file(table) as file:
-            text = file.read().decode()
+            content = file.read()
         if table.suffix.lower() != ".json":
-            return composed(text)
-        content = json.loads(text)
-        return _class_of(content.get("label") if isinstance(content, dict) else content, str(table))
+            return composed(content.decode(_encoding_of(content) or "utf-8"))
+        about = json.loads(content)
+        return _class_of(about.get("label") if isinstance(about, dict) else about, str(table))
 
 
 def _json_rows(content: bytes, where: str) -> Rows | None:
@@ -178,14 +180,20 @@ def _class_of(label: Any, where: str) -> str:
     raise RefusedInput(f"{where}: the label is {str(label)[:40]}, expected a whole number or a name.")
 
 
+def _encoding_of(content: bytes) -> str | None:
+    """Returns the encoding of a text that begins with a byte-order mark or is UTF-16, otherwise None."""
+    encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), None)
+    if encoding is None and b"\0" in content[:4]:
+        return "utf-16-le" if content[1:2] == b"\0" else "utf-16-be"
+    return encoding
+
+
 def _best(content: bytes, root: Path, names: Lookup[Path], where: str) -> tuple[Rows, str]:
     """Decodes a table. Returns its rows, and a remark about the encoding if the encoding had to be guessed.
 
     A table that is not Unicode is decoded with the encoding in which the largest number of rows name an image.
     """
-    encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), None)
-    if encoding is None and b"\0" in content[:4]:
-        encoding = "utf-16-le" if content[1:2] == b"\0" else "utf-16-be"
+    encoding = _encoding_of(content)
     try:
         return _rows(content.decode(encoding or "utf-8"), root, names, where), ""
     except UnicodeDecodeError as error:

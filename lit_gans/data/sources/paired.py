@@ -99,8 +99,8 @@ class PairedFolder(PackedPairs):
         **kwargs: see `PackedPairs`, `TranslationData` and `PackedData`.
 
     Raises:
-        RefusedInput: the folder does not exist or contains no images, an image has no partner, or an image A|B has an
-            odd width.
+        RefusedInput: the folder does not exist or contains no images or pairs, an image has no partner, or an image A|B
+            has an odd width.
     """
 
     possible_channels = None
@@ -142,6 +142,10 @@ class PairedFolder(PackedPairs):
                 problem = f"{len(alone)} images in A/ and B/ have no partner with the same name, such as {alone[0]}"
                 leave_out(problem, self.on_error)
             left_out += [f"{path.relative_to(self.root)} has no partner of its name." for path in alone]
+        if not paths:
+            raise RefusedInput(
+                f"data.root={self.root}: no image in A/ has a partner in B/: the files of a pair have the same name."
+            )
         return _Pairs(paths, self.packed_frame.decoding, left_out)
 
     def _trees(self, held_out: bool) -> list[Path]:

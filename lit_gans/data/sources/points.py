@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from lit_gans.common.errors import RefusedInput, refuse_not_positive
+from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.common.noise import mix
 from lit_gans.common.size import Size
 from lit_gans.data.base import ImageData, ImagesInMemory
@@ -34,7 +34,8 @@ class Mixture(ImageData, ABC):
         **kwargs: see `ImageData`.
 
     Raises:
-        RefusedInput: `image_size` is not 1, `channels` is not 2, or `std` is not greater than 0.
+        RefusedInput: `image_size` is not 1, `channels` is not 2, `num_points` is less than 1, or `std` is not greater
+            than 0.
     """
 
     metrics = "modes"
@@ -55,6 +56,7 @@ class Mixture(ImageData, ABC):
         super().__init__(image_size=image_size, channels=channels, batch_size=batch_size, **kwargs)
         if self.image_size != 1:
             raise RefusedInput(f"image_size={image_size}: a point is an image of 1 pixel.")
+        refuse_below(1, num_points=num_points)
         refuse_not_positive(std=std)
         self.num_points, self.std = num_points, std
 

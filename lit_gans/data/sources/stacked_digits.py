@@ -12,7 +12,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import mix
 from lit_gans.common.size import Size
 from lit_gans.data.base import ImageData, InMemory
@@ -47,7 +47,7 @@ class StackedDigits(ImageData):
         **kwargs: see `ImageData`.
 
     Raises:
-        RefusedInput: `channels` is not 3, or MNIST neither exists nor can be downloaded.
+        RefusedInput: `channels` is not 3, `num_images` is less than 1, or MNIST neither exists nor can be downloaded.
     """
 
     metrics = "modes"
@@ -65,6 +65,7 @@ class StackedDigits(ImageData):
         **kwargs: Any,
     ) -> None:
         super().__init__(image_size=image_size, channels=channels, **kwargs)
+        refuse_below(1, num_images=num_images)
         self.root, self.num_images = root, num_images
         self._classifier: nn.Module | None = None
 

@@ -8,17 +8,17 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lit_gans.common.atomic import replacing
+from lit_gans.common.atomic import remove, replacing
 from lit_gans.common.errors import RefusedInput, import_extra, refuse_below, refusing
 from lit_gans.common.names import first_three
 from lit_gans.common.paths import cache_folder
@@ -120,7 +120,8 @@ class _Streamed(Dataset):
             raise RefusedInput(
                 f"data.root={root}: its rows have {names}: expected image, and label if there are classes."
             )
-        self.shape, self.num = tuple(np.shape(first["image"])), len(stream.cache)
+        image = torch.as_tensor(first["image"])
+        self.shape, self.dtype, self.num = tuple(image.shape), image.dtype, len(stream.cache)
         self.chunks = [interval[0] for interval in stream.cache.get_chunk_intervals()]  # first row of each chunk
         self._index = (Path(stream.input_dir.path) / _INDEX).read_bytes()
         self._about: dict[str, Any] | None = None
@@ -185,6 +186,11 @@ class _Streamed(Dataset):
             raise RefusedInput(
                 f"data.root={self.root}: image {row} has the shape {tuple(image.shape)}, but the first image has the"
                 f" shape {self.shape}: all images must have the same shape."
+            )
+        if image.dtype != self.dtype:
+            raise RefusedInput(
+                f"data.root={self.root}: image {row} has {image.dtype} values, but the first image has {self.dtype}"
+                " values: all images must have the same type."
             )
         if int(label) != label or label < 0:
             raise RefusedInput(f"data.root={self.root}: image {row} has the label {label}: expected an integer >= 0.")
@@ -289,6 +295,8 @@ def refuse_filled(folder: Path) -> None:
 def write_stream(data: PackedData, folder: str | Path, chunk_bytes: int = 64_000_000) -> None:
     """Writes the packed images of a source as a stream, which can then be copied to object storage.
 
+    If an exception interrupts the writing, the files that were written are removed.
+
     Args:
         data: source of the images.
         folder: path of an empty or new folder.
@@ -300,7 +308,21 @@ def write_stream(data: PackedData, folder: str | Path, chunk_bytes: int = 64_000
     writing = import_extra("litdata.streaming.writer", "streaming")
     folder = Path(folder)
     refuse_filled(folder)
+    is_new = not os.path.isdir(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    try:
+        _write(data, folder, writing, chunk_bytes)
+    except BaseException:
+        # the folder is not replaced as a whole, because it can be the mount point of a disk
+        with suppress(OSError):
+            for path in folder.iterdir():
+                remove(path)
+            if is_new:
+                folder.rmdir()
+        raise
+
+
+def _write(data: PackedData, folder: Path, writing: Any, chunk_bytes: int) -> None:
     writer = writing.BinaryWriter(str(folder), chunk_bytes=chunk_bytes)
     for row, (image, label) in enumerate(zip(data.packed.images, data.packed.labels.tolist(), strict=True)):
         writer.add_item(row, {"image": image.numpy().copy(), "label": label})

@@ -197,6 +197,10 @@ class CelebA(_TorchvisionData):
         paths = [Path(celeba.root, celeba.base_folder, "img_align_celeba", name) for name in celeba.filename]
         return Files(paths, decoding=self.frame.decoding)
 
+    def _files(self) -> list[Path]:
+        files = super()._files()  # before the archive is unpacked, there are only the lists
+        return files if any(path.suffix == ".jpg" for path in files) else []
+
 
 class _Gray28(_TorchvisionData):
     """Base class of datasets with 28x28 grayscale images, which are padded with black to 32x32."""

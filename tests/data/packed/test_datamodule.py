@@ -90,6 +90,17 @@ def test_a_background_that_is_no_color_is_refused(make, background):
         make(background=background)
 
 
+def test_weights_that_are_all_zero_are_refused(make):
+    with pytest.raises(RefusedInput, match=r"data.class_weights: all weights are 0: at least one must be greater"):
+        make(class_weights={"class_0": 0, "class_1": 0.0})
+
+
+@pytest.mark.parametrize("value_range", [(0, float("inf")), (-float("inf"), 0), (0, float("nan")), (1, 1)])
+def test_a_value_range_that_is_no_range_is_refused(make, value_range):
+    with pytest.raises(RefusedInput, match="must be greater than the first one, and both must be finite"):
+        make(value_range=value_range)
+
+
 def test_auto_takes_the_first_place_that_fits(make, monkeypatch):
     data, size = make(), NUM * 300
     monkeypatch.setattr(packed, "_free_memory", lambda: 2 * size)

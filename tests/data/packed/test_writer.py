@@ -13,7 +13,7 @@ import torch
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.packed import writer as packing
 from lit_gans.data.packed.format import IMAGES, ROWS, PerProcess, Source, lines_in, open_good
-from lit_gans.data.sources.folder import Folder
+from lit_gans.data.sources.folder import Files, Folder
 from tests.data.conftest import NUM, ORDER, numbers
 
 
@@ -189,3 +189,16 @@ def test_each_process_opens_its_own_once():
 def test_a_cache_whose_name_is_too_long_is_refused(make, tmp_path, name):
     with pytest.raises(RefusedInput, match=r"cannot be written \(File name too long\): choose another data.cache"):
         make(cache=str(tmp_path / name)).packed  # noqa: B018
+
+
+@pytest.mark.parametrize("cores", [0, 2])
+def test_an_error_of_the_system_in_a_source_is_no_error_of_the_cache(make, monkeypatch, cores):
+    def picture(source, index, notes):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(packing, "_CHUNK", 4)
+    monkeypatch.setattr(packing, "available_cores", lambda: cores)
+    monkeypatch.setattr(Files, "picture", picture)
+    with pytest.raises(RefusedInput, match=r"000.png cannot be read: \[Errno 5\] Input/output error") as raised:
+        make().packed  # noqa: B018
+    assert "data.cache" not in str(raised.value)

@@ -100,3 +100,8 @@ def test_a_folder_holds_the_full_mnist(tmp_path):
         assert all((padded[row] == channel).all() for row, channel in zip(rows, image, strict=True))
         assert label == labels[rows].astype(int) @ [100, 10, 1]
     assert StackedDigits(root=str(tmp_path), num_images=3, image_size=16).dataset.digits.shape == (40, 16, 16)
+
+
+def test_no_stacked_digits_are_refused():
+    with pytest.raises(RefusedInput, match="num_images=-1 must be at least 1"):
+        StackedDigits(num_images=-1)

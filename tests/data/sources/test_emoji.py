@@ -123,6 +123,14 @@ def test_every_tenth_emoji_is_held_out_of_training(small, monkeypatch, tmp_path)
     assert len(lines.held_out["input"]) == len(lines.held_out["image"]) == 4
 
 
+def test_a_background_on_which_no_line_is_visible_is_refused():
+    for background in ((0, 0, 0), (63, 0, 63)):
+        with pytest.raises(RefusedInput, match=r"data.background=\[.*\]: black lines would not be visible"):
+            EmojiLines(background=background)
+    lines, _ = _LinesAndDrawings([(0x1F34B,)], 32, EmojiLines(background=(0, 64, 0)).frame.background).picture(0, [])
+    assert np.asarray(lines).max() == 64
+
+
 def test_lines_are_the_dark_pixels_and_nothing_else():
     lines, drawing = map(np.asarray, _LinesAndDrawings([(0x1F34B,)], 32, WHITE).picture(0, []))  # a lemon
     assert lines.shape == drawing.shape == (32, 32, 3)

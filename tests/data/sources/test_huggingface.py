@@ -98,6 +98,22 @@ def test_images_that_the_package_does_not_list_are_counted(make, tmp_path):
     assert (len(packed.images), packed.about["skipped"]) == (3, ["a.heic is not read by data.name=imagefolder."])
 
 
+def test_a_local_folder_is_identified_by_its_contents(make, tmp_path):
+    (tmp_path / "set").mkdir()
+    for index in range(2):
+        (tmp_path / f"set/{index}.png").write_bytes(png(PIXELS[index]))
+    local = {"name": str(tmp_path / "set"), "files": None}
+    first = make(**local).packed
+    assert np.array_equal(first.images.permute(0, 2, 3, 1).numpy(), PIXELS[:2])
+    (tmp_path / "set").rename(tmp_path / "moved")
+    moved = make(name=str(tmp_path / "moved"), files=None)
+    assert moved.packed_path == first.path
+    (tmp_path / "moved/1.png").write_bytes(png(PIXELS[3]))
+    again = make(name=str(tmp_path / "moved"), files=None).packed
+    assert np.array_equal(again.images.permute(0, 2, 3, 1).numpy(), PIXELS[[0, 3]])
+    assert make(name=str(tmp_path / "moved"), files="0.png").packed_path != again.path
+
+
 def test_depth_is_kept_and_its_range_is_known_or_refused(make, tmp_path):
     values = np.arange(256).reshape(16, 16)
     content = io.BytesIO()

@@ -158,6 +158,28 @@ def test_images_without_a_class_are_counted_in_the_pack_and_change_it(labeled):
     assert second.about["skipped"] == ["e.png has no class in data.labels."]
 
 
+# ---- files beside the images, and dataset.json
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("ending", [".cls", ".json"])
+def test_classes_beside_images_in_any_unicode_encoding(tmp_path, encoding, ending):
+    for value, (name, used) in enumerate((("7", "utf-8"), ("7", encoding), ("8", encoding))):
+        Image.new("L", (8, 8), value).save(tmp_path / f"{value}.png")
+        (tmp_path / f"{value}{ending}").write_bytes(name.encode(used))
+    assert shown(Folder(str(tmp_path), image_size=8, channels=1, cache=str(tmp_path))) == {0: "7", 1: "7", 2: "8"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_dataset_json_in_another_encoding_and_images_that_it_does_not_name(tmp_path, encoding):
+    for value in range(3):
+        Image.new("L", (8, 8), value).save(tmp_path / f"{value}.png")
+    (tmp_path / "dataset.json").write_bytes('{"labels": [["0.png", 7], ["1.png", 8]]}'.encode(encoding))
+    data = Folder(str(tmp_path), image_size=8, channels=1, cache=str(tmp_path), on_error="skip")
+    assert shown(data) == {0: "7", 1: "8"}
+    assert data.packed.about["skipped"] == ["2.png has no class in dataset.json."]
+
+
 # ---- other names
 
 

@@ -134,3 +134,10 @@ def test_bad_pairs_are_left_out_and_listed_where_asked(tmp_path, caplog):
     assert colors(pairs(data)["input"]) == [RED]
     assert "2 left out" in caplog.text
     assert "33 pixels wide" in caplog.text
+
+
+def test_two_trees_without_a_pair_are_refused(tmp_path):
+    write_pair(tmp_path / "A/a.png", RED, RED)
+    write_pair(tmp_path / "B/b.png", BLUE, BLUE)
+    with pytest.raises(RefusedInput, match="no image in A/ has a partner in B/: the files of a pair have"):
+        PairedFolder(str(tmp_path), on_error="skip")

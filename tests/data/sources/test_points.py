@@ -62,6 +62,11 @@ def test_a_point_is_one_pixel():
         Ring(image_size=2)
 
 
+def test_no_points_are_refused():
+    with pytest.raises(RefusedInput, match="num_points=-1 must be at least 1"):
+        Ring(num_points=-1)
+
+
 def drawn(data, point, path):
     """Row and column of a plot's red pixels, those of generated points: the median, as there is a legend too."""
     cloud = torch.tensor(point) + 0.1 * torch.randn(500, 2, generator=torch.Generator().manual_seed(0))

@@ -265,6 +265,31 @@ def test_other_names_and_images_of_several_sizes_are_refused(tmp_path):
         list(negative.real_batches())
 
 
+def test_images_of_several_types_are_refused(tmp_path):
+    data = written(tmp_path / "own", {"image": noise(3, 8, 8)}, {"image": noise(3, 8, 8).astype(np.float32) / 255})
+    with pytest.raises(RefusedInput, match=r"image 1 has torch.float32 values, but the first image has torch.uint8"):
+        list(data.real_batches())
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_an_interrupted_stream_is_removed_and_written_at_the_next_call(packed, tmp_path, monkeypatch, is_new):
+    folder = tmp_path / "remote"
+    if not is_new:
+        folder.mkdir()
+
+    def interrupted(*args):
+        assert any(folder.iterdir())
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(streaming, "_digest_of_chunks", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            write_stream(packed, folder, chunk_bytes=1600)
+    assert folder.exists() != is_new
+    write_stream(packed, folder, chunk_bytes=1600)
+    assert len(Streaming(root=str(folder), image_size=10).real_labels()) == NUM
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"chunks": [], "config": {}}'])
 def test_an_index_of_something_else_is_named(stream, tmp_path, content):
     (tmp_path / "remote/index.json").write_text(content)

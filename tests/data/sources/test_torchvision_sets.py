@@ -5,6 +5,7 @@ import io
 import os
 import pickle
 import re
+import shutil
 
 import lmdb
 import numpy as np
@@ -134,6 +135,16 @@ def test_celeba_is_cropped_to_its_central_square(make, tmp_path, monkeypatch):
     paths[0].write_bytes(b"")
     with pytest.raises(RefusedInput, match=f"{paths[0].name} cannot be read as an image"):
         _ = make(CelebA, image_size=128).packed
+
+
+def test_celeba_is_identified_by_the_images_in_its_archive(make, tmp_path, monkeypatch):
+    write_celeba(tmp_path, monkeypatch)
+    monkeypatch.setattr("torchvision.datasets.celeba.download_file_from_google_drive", lambda *args: None)  # it is here
+    expected, folder = make(CelebA).packed_path, tmp_path / "celeba/img_align_celeba"
+    shutil.make_archive(str(folder), "zip", folder.parent, folder.name)
+    shutil.rmtree(folder)
+    assert make(CelebA).packed_path == expected
+    assert len(make(CelebA).packed.images) == 2
 
 
 def write_celeba(root, patch):

@@ -131,3 +131,12 @@ def test_damaged_images_are_left_out_of_their_domain(both, caplog):
     assert values(data.unseen["input"]) == [0, 1, 2, 4, 5, 6]
     assert values(data.unseen["image"]) == list(B)
     assert "1 left out" in caplog.text
+
+
+@pytest.mark.parametrize("domain", ["A", "B"])
+def test_a_domain_without_a_readable_image_is_refused(both, domain):
+    for path in (both / domain).iterdir():
+        path.write_bytes(b"")
+    data = made(both, on_error="skip")
+    with pytest.raises(RefusedInput, match=f"none of the images of domain {domain} can be read: .*jsonl lists the rea"):
+        data.train_dataloader()
