@@ -36,7 +36,7 @@ def measured(real=REAL, extractor=None, scores=None, **settings):
     """Returns an evaluator with real images, and its values."""
     evaluator = evaluator_of(extractor, scores, **settings)
     evaluator.add_real(real)
-    labels = ASKED % evaluator.num_classes if evaluator.num_classes else None
+    labels = ASKED[: evaluator.num_samples] % evaluator.num_classes if evaluator.num_classes else None
     return evaluator, evaluator.measure(FAKE[: evaluator.num_samples], labels)
 
 
@@ -197,6 +197,22 @@ def test_class_scores_without_known_classes_are_left_out_silently(extractor, num
     evaluator.choose(REAL)
     assert list(evaluator.scores) == names
     assert evaluator.left_out == {}
+
+
+@pytest.mark.parametrize("num_labels", [-1, 1])
+def test_another_number_of_labels_than_images_is_refused(num_labels):
+    evaluator = evaluator_of(num_classes=4)
+    labels = torch.zeros(len(REAL.images) + num_labels, dtype=torch.int64)
+    with pytest.raises(RefusedInput, match=f"received {len(labels)} labels for {len(REAL.images)} images"):
+        evaluator.add_real(REAL.images, labels=labels)
+    evaluator.add_real(REAL)
+    labels = torch.cat([ASKED, ASKED])[: len(FAKE) + num_labels]
+    with pytest.raises(RefusedInput, match=f"{len(labels)} labels for|: expected the classes of"):
+        evaluator.measure(FAKE.split(7), labels)
+    unlabeled = evaluator_of(scores=FID)
+    unlabeled.add_real(REAL)
+    with pytest.raises(RefusedInput, match=f"received {len(labels)} labels for {len(FAKE)} images"):
+        unlabeled.measure(FAKE.split(7), labels)
 
 
 def test_an_extractor_without_a_name_is_refused():
