@@ -72,13 +72,14 @@ class ImagesInMemory(InMemory):
     """Dataset that holds images, labels and further tensors in memory.
 
     Indexing the dataset with a tensor of row indices returns all images of a training step at once. If `mirrors` is
-    true, n images have 2n rows: row n + i is image i, flipped horizontally.
+    true, n images have 2n rows: row n + i is row i, in which all images are flipped horizontally.
 
     Args:
         images: uint8 images, or floating-point images in [-1, 1], the value range of the networks.
         labels: class index of each image.
         mirrors: whether rows n to 2n - 1 return mirror images.
-        **others: further tensors with one row per image, such as the `input` of each pair.
+        **others: further tensors with one row per image. Tensors with four dimensions are images, such as the `input`
+            of each pair.
     """
 
     def __init__(
@@ -99,7 +100,8 @@ class ImagesInMemory(InMemory):
             return {name: tensor[indices] for name, tensor in self.tensors.items()}
         rows, mirrored = indices % len(self), (indices >= len(self))[:, None, None, None]
         step = {name: tensor[rows] for name, tensor in self.tensors.items()}
-        return step | {"image": torch.where(mirrored, step["image"].flip(-1), step["image"])}
+        images = {name: tensor for name, tensor in step.items() if tensor.ndim == 4}  # such as both images of a pair
+        return step | {name: torch.where(mirrored, image.flip(-1), image) for name, image in images.items()}
 
 
 class ImageData(LightningDataModule):
@@ -153,7 +155,10 @@ class ImageData(LightningDataModule):
         raise NotImplementedError
 
     def make_dataset(self) -> Any:
-        """Returns a dataset with a length, the attribute `labels`, and indexing by a tensor of row indices."""
+        """Returns a dataset with a length, the attribute `labels`, and indexing by a tensor of row indices.
+
+        If `flip` is true, row n + i of n images must be the mirror image of row i. `ImagesInMemory` returns it.
+        """
         return ImagesInMemory(*self.load())
 
     @property
@@ -161,6 +166,8 @@ class ImageData(LightningDataModule):
         """Dataset of the images, created on first access."""
         if self._dataset is None:
             self._dataset = self.make_dataset()
+            if isinstance(self._dataset, ImagesInMemory):
+                self._dataset.mirrors = self.flip  # as the sampler of `_sampler`
         return self._dataset
 
     def setup(self, stage: str | None = None) -> None:

@@ -5,7 +5,6 @@ Training can therefore resume at any step, with any number of workers.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.lightning import rank_zero_only
 from lit_gans.common.noise import mix
-
-logger = logging.getLogger(__name__)
 
 _DATA = "data"  # key of the data digests in the state dict
 _INIT_FROM = "To start a new run from its networks, use init_from=PATH."
@@ -52,6 +48,10 @@ class StepSampler(DistributedSampler):
         weights: relative weight of each class, or None.
         labels: class index of each image. Used only with `weights`.
 
+    Attributes:
+        resumed: epoch and number of steps that an interrupted run has already used in this epoch. The epoch starts
+            after these steps, however often it is iterated. All other epochs start at their first step.
+
     Raises:
         RefusedInput: there are too few images for one step.
     """
@@ -74,7 +74,7 @@ class StepSampler(DistributedSampler):
         self.rank, self.world_size, self.seed = rank, world_size, seed
         self.flip, self.window, self.chunks = flip, window, chunks
         self.weights, self.labels = weights, labels
-        self.epoch, self.start = 0, 0
+        self.epoch, self.resumed = 0, (0, 0)
         if len(self) < 1:
             largest = num_images // (num_batches * world_size)
             count = "1 image" if num_images == 1 else f"{num_images} images"
@@ -96,6 +96,12 @@ class StepSampler(DistributedSampler):
         """Number of images per step, summed over all ranks."""
         return self.batch_size * self.num_batches * self.world_size
 
+    @property
+    def start(self) -> int:
+        """Number of steps at the beginning of the current epoch that are skipped; see `resumed`."""
+        epoch, num_steps = self.resumed
+        return num_steps if epoch == self.epoch else 0
+
     def __len__(self) -> int:
         return self.num_images // self.images_per_step
 
@@ -106,8 +112,7 @@ class StepSampler(DistributedSampler):
             generator.manual_seed(mix(self.seed, "flip", self.epoch))
             order = order + self.num_images * torch.randint(2, (self.num_images,), generator=generator)[order]
         steps = order[: len(self) * self.images_per_step].view(len(self), self.num_batches, self.world_size, -1)
-        start, self.start = self.start, 0
-        for step in steps[start:, :, self.rank]:
+        for step in steps[self.start :, :, self.rank]:
             yield step.flatten()
 
     def _order(self, generator: torch.Generator) -> Tensor:
@@ -150,7 +155,7 @@ class ResumableLoader(DataLoader):
         sampler: sampler that yields the rows of each step.
         num_workers, pin_memory: see `DataLoader`.
         digests: function that returns digests of the data, called whenever a state is saved or loaded. At least one
-            digest must be equal in a resumed run. If `digests` is None, no digests are stored or compared.
+            digest must be equal in a resumed run, unless there are none.
     """
 
     def __init__(
@@ -159,7 +164,7 @@ class ResumableLoader(DataLoader):
         sampler: StepSampler,
         num_workers: int,
         pin_memory: bool,
-        digests: Callable[[], Mapping[str, str]] | None = None,
+        digests: Callable[[], Mapping[str, str]],
     ) -> None:
         # with its own generator, seeding the workers does not advance torch's global generator
         super().__init__(
@@ -170,12 +175,15 @@ class ResumableLoader(DataLoader):
             pin_memory=pin_memory,
             generator=torch.Generator(),
         )
-        self._steps, self._yielded, self._digests = sampler, 0, digests
+        self._steps, self._digests = sampler, digests
+        self._last = sampler.resumed  # epoch of the last yielded step, and number of steps that this epoch has used
 
     def state_dict(self) -> dict[str, Any]:
         sampler = self._steps
-        state = {"epoch": sampler.epoch, "images": self._yielded * sampler.images_per_step, **sampler.settings}
-        return state if self._digests is None else state | {_DATA: dict(self._digests())}
+        epoch, num_steps = self._last
+        num_steps = num_steps if epoch == sampler.epoch else sampler.start
+        images = num_steps * sampler.images_per_step
+        return {"epoch": sampler.epoch, "images": images, **sampler.settings, _DATA: dict(self._digests())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         sampler = self._steps
@@ -185,38 +193,28 @@ class ResumableLoader(DataLoader):
                     f"the checkpoint was trained on data with {name}={state.get(name)}, but this run has {value}: a"
                     f" resumed run must use the same data. {_INIT_FROM}"
                 )
-        if self._digests is not None:
-            _raise_if_other_images(state, self._digests())
-        finished, sampler.start = divmod(state["images"] // sampler.images_per_step, len(sampler))
+        _raise_if_other_images(state, self._digests())
+        finished, num_steps = divmod(state["images"] // sampler.images_per_step, len(sampler))
         # a state that was saved after the last step of an epoch resumes at the start of the next epoch
         sampler.epoch = state["epoch"] + finished
+        sampler.resumed = self._last = (sampler.epoch, num_steps)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch declares its own iterator class
-        self._yielded = self._steps.start
-        for step in super().__iter__():
-            self._yielded += 1
+        epoch, start = self._steps.epoch, self._steps.start
+        for num_steps, step in enumerate(super().__iter__(), start + 1):
+            self._last = epoch, num_steps
             yield step
 
 
 def _raise_if_other_images(state: Mapping[str, Any], digests: Mapping[str, str]) -> None:
-    """Raises `RefusedInput` if no digest of the data equals a digest in the state. Warns if the state has no digests.
+    """Raises `RefusedInput` if no digest of the data equals a digest in the state, unless either has no digests.
 
     Digests depend on the contents and order of the images, but not on their paths or names.
     """
-    saved = state.get(_DATA)
-    if saved is None:
-        _warn_of_no_digest()
-    elif saved and digests and not saved.items() & digests.items():
+    saved = state[_DATA]
+    if saved and digests and not saved.items() & digests.items():
         raise RefusedInput(
             f"the checkpoint was trained on other images than the {state['num_images']} of this run, or on the same"
             " images with other labels or in another order, for example because files were renamed: a resumed run must"
             f" use the same data, in any location. Restore the data of the checkpoint. {_INIT_FROM}"
         )
-
-
-@rank_zero_only
-def _warn_of_no_digest() -> None:
-    logger.warning(
-        "The checkpoint has no digest of its images, because an earlier version of lit_gans wrote it: this run cannot"
-        " check whether it has the same images. The next checkpoints of this run will contain a digest."
-    )

@@ -115,7 +115,8 @@ class Evaluator:
             labels: see `add_real`.
 
         Raises:
-            RefusedInput: no score can be measured. The message contains the reason for each score.
+            RefusedInput: no score can be measured, and the message contains the reason for each score; or the number of
+                labels differs from the number of images.
         """
         choose_together([self], real, labels)
 
@@ -166,7 +167,8 @@ class Evaluator:
                 if there are any.
 
         Raises:
-            RefusedInput: no score can be measured, for example because there are too few images.
+            RefusedInput: no score can be measured, for example because there are too few images; or the number of
+                labels differs from the number of images.
         """
         self.choose(real, labels)
         self.extract(real, store)
@@ -282,7 +284,8 @@ class Evaluator:
             labels: class (n,) for which each image of this rank was generated, for scores that need classes.
 
         Raises:
-            RefusedInput: classes are missing, or the total number of images on all ranks differs from `num_samples`.
+            RefusedInput: classes are missing, the number of classes differs from the number of images, or the total
+                number of images on all ranks differs from `num_samples`.
             RuntimeError: the real images have not been added.
         """
         return measure_together([self], fake, labels)[0]
@@ -337,6 +340,7 @@ def choose_together(
     found = computed_once(read)
     if labels is None and isinstance(real, Labeled) and real.num_classes:
         labels = real.real_labels()
+    _raise_if_not_one_label_each(labels, found.num)
     for evaluator in evaluators:
         evaluator.take_fingerprint(found, labels)
 
@@ -403,8 +407,18 @@ def _requested(extractor: Extractor, scores: Mapping[str, FeatureScore | None] |
 
 
 def with_labels(batches: Iterable[Tensor], labels: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Yields each batch of images together with its labels, or with None if there are no labels."""
+    """Yields each batch of images together with its labels, or with None if there are no labels.
+
+    Raises:
+        RefusedInput: the total number of images differs from the number of labels.
+    """
     start = 0
     for images in batches:
         yield images, None if labels is None else labels[start : start + len(images)]
         start += len(images)
+    _raise_if_not_one_label_each(labels, start)
+
+
+def _raise_if_not_one_label_each(labels: Tensor | None, num: int) -> None:
+    if labels is not None and len(labels) != num:
+        raise RefusedInput(f"received {len(labels)} labels for {num} images: pass the label of each image.")

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from lit_gans.common._compat.torchmetrics import Backbone, lpips
 from lit_gans.common.annotations import converts_arguments
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.common.precision import without_autocast
 from lit_gans.metrics.extractors.base import in_color
 from lit_gans.metrics.extractors.efficientnet import SHA256_LITE0, EfficientNetLite, EfficientnetLite0
-from lit_gans.metrics.extractors.weights import read_weights
+from lit_gans.metrics.extractors.weights import read_weights, refusing_other_weights
 
 Perceptual = Literal["none", "efficientnet_lite0", "lpips_vgg", "lpips_alex", "lpips_squeeze"]
 
@@ -66,7 +66,7 @@ class LPIPS(nn.Module):
         weights: path of torchvision's weight file of the network, or of a file with the same tensors.
 
     Raises:
-        RefusedInput: no file is specified, or the file does not contain the expected tensors.
+        RefusedInput: no file is specified, the file cannot be read, or it does not contain the expected tensors.
     """
 
     @converts_arguments
@@ -86,7 +86,8 @@ class LPIPS(nn.Module):
             raise RefusedInput(
                 f"{path} does not contain {missing[0]}: expected the tensors of torchvision's {_FILES[backbone]}."
             )
-        self.network.load_state_dict({target: state[name] for name, target in names.items()}, strict=False)
+        with refusing_other_weights(path, f"torchvision's {_FILES[backbone]}"):
+            self.network.load_state_dict({target: state[name] for name, target in names.items()}, strict=False)
 
     def forward(self, images: Float[Tensor, "n c h w"], others: Float[Tensor, "n c h w"]) -> Float[Tensor, " n"]:
         """Returns the distance of each pair of images in [-1, 1]."""
@@ -122,7 +123,7 @@ def perceptual_network(name: Perceptual, weights: str | None, channels: int) -> 
         channels: number of channels of the images, 1 or 3.
 
     Raises:
-        RefusedInput: weights are missing, or the number of channels is neither 1 nor 3.
+        RefusedInput: weights are missing or those of another network, or the number of channels is neither 1 nor 3.
     """
     if name == "none":
         return None
@@ -144,6 +145,6 @@ def _digest_if_known(path: Path, backbone: Backbone) -> str | None:
 
     The format of the original files has no checksums. `read_weights` therefore requires their sha256.
     """
-    with path.open("rb") as file:
+    with refusing(f"{path} cannot be read as weights"), path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return digest if digest.startswith(_FILES[backbone].removesuffix(".pth").rpartition("-")[2]) else None

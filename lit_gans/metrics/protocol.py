@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from lit_gans.common.identity import digest_of_object, is_versioned
 from lit_gans.common.precision import FLOAT32
 from lit_gans.metrics.evaluator import Evaluator
+from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.scores.base import FeatureScore
 
 _PACKAGES = ("lit_gans", "torch", "torchvision", "torch_fidelity", "numpy")
@@ -63,9 +65,10 @@ def stamp(
         converted to bytes. extractor, extractor_sha256: name and digest of the extractor, see `Extractor.sha256`.
         extractor_probe: for an extractor that wraps a module, mean and root mean square of a noise image's features.
         batch_norm: mode of the generator's batch norm. precision: precision in which images are generated and their
-        features are extracted. scores: settings of each score. If `lit_gans` does not define the score's class, also
-        the digest of the class's code. classes, weights, truncation, trained_against: see the arguments. seed: seed of
-        latents, splits and subsets. versions: versions of the numerical libraries.
+        features are extracted. scores: settings of each score. If the score needs logits, also the extractor's label,
+        if any. If `lit_gans` does not define the score's class, also the digest of the class's code. classes, weights,
+        truncation, trained_against: see the arguments. seed: seed of latents, splits and subsets. versions: versions of
+        the numerical libraries.
     """
     extractor = evaluator.extractor
     return {
@@ -82,7 +85,7 @@ def stamp(
         "extractor_probe": evaluator.probe and evaluator.probe.summary,
         "batch_norm": "unknown" if weights == "pictures" else RUNNING_STATISTICS,
         "precision": FLOAT32,
-        "scores": {type(score).__name__: _settings_of(score) for score in evaluator.scores.values()},
+        "scores": {type(score).__name__: _settings_of(score, extractor) for score in evaluator.scores.values()},
         "classes": classes,
         "weights": weights,
         "truncation": truncation,
@@ -92,9 +95,11 @@ def stamp(
     }
 
 
-def _settings_of(score: FeatureScore) -> dict[str, Any]:
+def _settings_of(score: FeatureScore, extractor: Extractor) -> dict[str, Any]:
     code = {} if is_versioned(type(score)) else {"code": digest_of_object(type(score))}
-    return score.settings() | code
+    label = {"extractor_label": extractor.label} if score.needs_logits and extractor.label is not None else {}
+    settings: dict[str, Any] = json.loads(json.dumps(score.settings()))  # tuples become lists, as in a protocol's file
+    return settings | label | code
 
 
 def versions() -> dict[str, str]:

@@ -185,14 +185,7 @@ def test_points_and_stacked_digits_are_recognized():
         resume(stacked, state)
 
 
-def test_a_checkpoint_without_a_digest_resumes_with_a_warning(caplog):
-    state = state_of(in_memory())
-    del state["data"]
-    resume(in_memory(seed_of_images=1), state)
-    assert "has no digest of its images" in caplog.text
-
-
-def test_images_that_are_computed_for_each_step_are_not_read(caplog):
+def test_images_that_are_computed_for_each_step_are_not_read():
     class Lazy(ImageData):
         def make_dataset(self):
             class Never(torch.utils.data.Dataset):
@@ -208,4 +201,3 @@ def test_images_that_are_computed_for_each_step_are_not_read(caplog):
 
     data = Lazy(image_size=4, batch_size=4)
     resume(data, state_of(data))
-    assert not caplog.messages

@@ -4,11 +4,14 @@ import pytest
 import torch
 
 from lit_gans.data import base
+from lit_gans.data.base import ImageData, PairedData
 from lit_gans.data.sources.digits import Digits
 from lit_gans.data.sources.paired import DigitEdges
 from lit_gans.data.sources.points import Ring
 from lit_gans.data.sources.stacked_digits import StackedDigits
 from tests.data.conftest import steps
+
+COLUMNS = torch.arange(80, dtype=torch.uint8).view(20, 1, 1, 4).expand(20, 1, 4, 4)  # every pixel row tells the image
 
 SOURCES = {
     "digits": lambda: Digits(batch_size=1000),
@@ -43,3 +46,27 @@ def test_half_of_the_free_memory_of_a_gpu_is_enough(monkeypatch):
     assert base.fits_on(torch.device("cuda"), 100)
     assert not base.fits_on(torch.device("cuda"), 101)
     assert not base.fits_on(torch.device("cpu"), 1)
+
+
+class Mirrored(ImageData):
+    flip = True
+
+    def load(self):
+        return COLUMNS, torch.arange(20)
+
+
+class MirroredPairs(PairedData):
+    flip = True
+
+    def pairs(self, held_out):
+        return {"input": COLUMNS + 100, "image": COLUMNS}
+
+
+@pytest.mark.parametrize("source", [Mirrored, MirroredPairs])
+def test_a_source_in_memory_with_flip_serves_mirror_images_and_mirrors_both_images_of_a_pair(source):
+    (step,) = source(image_size=4, batch_size=20).train_dataloader()
+    mirrored = step["image"][:, 0, 0, 0] > step["image"][:, 0, 0, 3]
+    assert 3 < mirrored.sum() < 17
+    expected = torch.where(mirrored[:, None, None, None], step["image"].flip(-1), step["image"])
+    assert torch.equal(expected.unique(dim=0), COLUMNS)
+    assert torch.equal(step.get("input", step["image"] + 100), step["image"] + 100)

@@ -10,7 +10,8 @@ CHUNKS = [0, 7, 14, 21, 28, 35, 42]
 
 
 def loader(workers=0, seed=0, batch_size=4, num_batches=1, rank=0, world_size=1):
-    return ResumableLoader(IMAGES, StepSampler(25, batch_size, num_batches, rank, world_size, seed), workers, False)
+    sampler = StepSampler(25, batch_size, num_batches, rank, world_size, seed)
+    return ResumableLoader(IMAGES, sampler, workers, False, dict)
 
 
 def epochs(loader, num):
@@ -66,6 +67,34 @@ def test_resumes_at_every_step_boundary(workers, boundary):
     found = [next(later)]
     assert resumed.state_dict()["images"] == (boundary % 6 + 1) * 4, "of a second interruption"
     assert found + list(later) == uninterrupted[boundary:]
+
+
+@pytest.mark.parametrize("boundary", [3, 6])
+def test_a_state_that_is_saved_before_the_first_batch_of_a_resumed_run_keeps_the_position(boundary):
+    uninterrupted, first = list(epochs(loader(), 2)), loader()
+    begun(first, boundary)
+    resumed, again = loader(), loader()
+    resumed.load_state_dict(first.state_dict())
+    again.load_state_dict(resumed.state_dict())
+    assert list(epochs(again, 2)) == uninterrupted[boundary:]
+
+
+def test_a_look_at_a_batch_does_not_change_where_a_resumed_epoch_starts():
+    uninterrupted, first, resumed = list(epochs(loader(), 2)), loader(), loader()
+    begun(first, 3)
+    resumed.load_state_dict(first.state_dict())
+    assert begun(resumed, 1) == uninterrupted[3:4]
+    assert list(epochs(resumed, 2)) == uninterrupted[3:]
+
+
+def test_a_state_that_is_saved_between_two_shortened_epochs_resumes_at_the_start_of_the_second_epoch():
+    """`limit_train_batches` shortens epochs."""
+    uninterrupted, first, resumed = list(epochs(loader(), 2)), loader(), loader()
+    begun(first, 2)
+    first.sampler.set_epoch(1)
+    assert first.state_dict()["images"] == 0
+    resumed.load_state_dict(first.state_dict())
+    assert list(epochs(resumed, 2)) == uninterrupted[6:]
 
 
 @pytest.mark.parametrize("boundary", [1, 3])

@@ -12,6 +12,8 @@ from lit_gans.metrics import (
     PrecisionRecallDensityCoverage,
 )
 from lit_gans.metrics.evaluator import Evaluator, choose_together, extract_together, measure_together
+from lit_gans.metrics.extractors.base import Features
+from lit_gans.metrics.scores.base import StoredFeatures
 from tests.metrics.cells import ASKED, FAKE, REAL, Labeled, Pixels, all_scores, evaluator_of, images, values_alone
 from tests.metrics.scores.test_fid import plain_fid
 
@@ -36,7 +38,7 @@ def measured(real=REAL, extractor=None, scores=None, **settings):
     """Returns an evaluator with real images, and its values."""
     evaluator = evaluator_of(extractor, scores, **settings)
     evaluator.add_real(real)
-    labels = ASKED % evaluator.num_classes if evaluator.num_classes else None
+    labels = ASKED[: evaluator.num_samples] % evaluator.num_classes if evaluator.num_classes else None
     return evaluator, evaluator.measure(FAKE[: evaluator.num_samples], labels)
 
 
@@ -146,6 +148,59 @@ def test_features_are_stored_once_for_all_scores_that_need_them():
         assert len({one.data_ptr() for one in rows}) == 1
 
 
+class OfHalvedFeatures(FrechetInceptionDistance):
+    """Its states are not those of its base class, although it defines neither `add_states` nor `update_features`."""
+
+    directions = {"halved": "min"}
+
+    def extracted(self, imgs):
+        features, logits = super().extracted(imgs)
+        return Features(features / 2, logits)
+
+
+class Halves:
+    def extracted(self, imgs):
+        features, logits = super().extracted(imgs)
+        return Features(features / 2, logits)
+
+
+class Mixed(Halves, FrechetInceptionDistance):
+    directions = {"mixed": "min"}
+
+
+class Powers(StoredFeatures):
+    """Its states depend on an argument."""
+
+    directions = {"power": "min"}
+
+    def __init__(self, feature=None, power=1, **kwargs):
+        super().__init__(feature, **kwargs)
+        self.power = power
+
+    def update_features(self, features, logits, real):
+        super().update_features(features**self.power, logits, real)
+
+    def compute(self):
+        return self.stored()[1].mean()
+
+
+class Other(Powers):
+    directions = {"other": "min"}
+
+
+@pytest.mark.parametrize("make", [OfHalvedFeatures, Mixed])
+def test_a_score_with_other_states_than_its_base_class_does_not_share_them(make):
+    (name,) = make.directions
+    _, alone = measured(scores={name: make()})
+    _, beside = measured(scores={**FID, name: make()})
+    assert beside[f"metric/{name}_pixels"] == pytest.approx(alone[f"metric/{name}_pixels"], rel=1e-9)
+    assert beside["metric/fid_pixels"] == pytest.approx(4 * alone[f"metric/{name}_pixels"], rel=1e-9)
+
+
+def test_scores_share_states_only_if_the_arguments_of_the_states_are_equal():
+    assert Other(power=2).states_key() == Powers(power=2).states_key() != Other(power=3).states_key()
+
+
 class Knows7(Pixels):
     num_logits = num_classes = 7
 
@@ -197,6 +252,22 @@ def test_class_scores_without_known_classes_are_left_out_silently(extractor, num
     evaluator.choose(REAL)
     assert list(evaluator.scores) == names
     assert evaluator.left_out == {}
+
+
+@pytest.mark.parametrize("num_labels", [-1, 1])
+def test_another_number_of_labels_than_images_is_refused(num_labels):
+    evaluator = evaluator_of(num_classes=4)
+    labels = torch.zeros(len(REAL.images) + num_labels, dtype=torch.int64)
+    with pytest.raises(RefusedInput, match=f"received {len(labels)} labels for {len(REAL.images)} images"):
+        evaluator.add_real(REAL.images, labels=labels)
+    evaluator.add_real(REAL)
+    labels = torch.cat([ASKED, ASKED])[: len(FAKE) + num_labels]
+    with pytest.raises(RefusedInput, match=f"{len(labels)} labels for|: expected the classes of"):
+        evaluator.measure(FAKE.split(7), labels)
+    unlabeled = evaluator_of(scores=FID)
+    unlabeled.add_real(REAL)
+    with pytest.raises(RefusedInput, match=f"received {len(labels)} labels for {len(FAKE)} images"):
+        unlabeled.measure(FAKE.split(7), labels)
 
 
 def test_an_extractor_without_a_name_is_refused():

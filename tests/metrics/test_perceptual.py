@@ -97,3 +97,16 @@ def test_what_is_missing_is_named(tmp_path, squeezenet):
         RefusedInput, match=r"does not contain features\.0\.bias: expected the tensors of torchvision's squeeze"
     ):
         perceptual_network("lpips_squeeze", str(tmp_path / "other.pth"), 3)
+    with pytest.raises(RefusedInput, match=r"gone\.pth cannot be read as weights: .*No such file"):
+        perceptual_network("lpips_squeeze", str(tmp_path / "gone.pth"), 3)
+    state = torch.load(squeezenet[0], weights_only=True)
+    torch.save(state | {"features.0.weight": torch.zeros(1)}, tmp_path / "shape.pth")
+    with pytest.raises(
+        RefusedInput, match=r"shape\.pth .*torchvision's squeeze\S+: size mismatch for \S+0\.weight"
+    ) as raised:
+        perceptual_network("lpips_squeeze", str(tmp_path / "shape.pth"), 3)
+    assert "\n" not in str(raised.value)
+    with pytest.raises(
+        RefusedInput, match=r"squeezenet\.pth .*EfficientNet-Lite0: missing .* \"_conv_stem\.weight\"\.$"
+    ):
+        perceptual_network("efficientnet_lite0", str(squeezenet[0]), 3)

@@ -40,7 +40,7 @@ _BATCH = 4096  # number of images that are read at a time to compute a digest
 class _MappedImages(ImagesInMemory):
     """Dataset of memory-mapped packed images. A process that unpickles the dataset maps the file again."""
 
-    def __init__(self, path: Path, labels: Int64[Tensor, " n"], mirrors: bool) -> None:
+    def __init__(self, path: Path, labels: Int64[Tensor, " n"], mirrors: bool = False) -> None:
         super().__init__(open_packed(path).images, labels, mirrors)
         self.path = path
 
@@ -263,7 +263,7 @@ class PackedData(ImageData):
     # ---- placement
 
     def make_dataset(self) -> ImagesInMemory:
-        return _MappedImages(self.packed.path, self.packed.labels, self.flip)
+        return _MappedImages(self.packed.path, self.packed.labels)
 
     def placed(self, device: torch.device, num_processes: int = 1) -> str:
         """Returns where the images are stored during training: `device`, `memory` or `disk`.
@@ -304,7 +304,7 @@ class PackedData(ImageData):
             identity = self.packed.about["identity"]
             self._packed, self._dataset = self._open(identity, self.source, verify=True), None
             images, labels = self.packed.images.to(device, copy=True), self.packed.labels.to(device)
-            self._resident = ImagesInMemory(images, labels, self.flip)
+            self._resident = ImagesInMemory(images, labels, self.dataset.mirrors)
 
 
 def in_8_bits(images: Shaped[Tensor, "b c h w"]) -> UInt8[Tensor, "b c h w"]:

@@ -60,7 +60,7 @@ def pack(path: Path, source: Source, frame: Frame | PairFrame, on_error: OnError
         path: path of the new folder. Its name must depend on everything that determines its contents.
         source: source to pack.
         frame: conversion of decoded files to images.
-        on_error: `raise` raises an error that lists unreadable files; `skip` skips unreadable files and lists them.
+        on_error: `raise` raises an error at the first unreadable file; `skip` skips unreadable files and lists them.
         about: description of the source, which is stored with the images.
 
     Raises:
@@ -101,23 +101,18 @@ def _write(part: Path, frame: Frame | PairFrame, decoder: _Chunks, on_error: OnE
     num = sum(len(chunk["labels"]) for chunk in chunks)
     (part / ROWS).write_bytes(b"".join(map(line_of, [about, *chunks])))
     (part / IMAGES).touch()
-    decoded, refused = _decoded(decoder, range(begun, total, _CHUNK)), list[str]()
+    decoded = _decoded(decoder, range(begun, total, _CHUNK))
     with (part / IMAGES).open("r+b") as images, (part / ROWS).open("ab") as rows:
         images.truncate(_HEADER + num * image_bytes)
         images.seek(0, os.SEEK_END)
         for chunk in follow(f"packing {part.stem}", decoded, total, begun, _num_read):
-            refused += chunk["skipped"] if on_error == "raise" else []
-            if refused:  # nothing more is written, but the message lists further files
-                if len(refused) >= _LISTED:
-                    break
-                continue
+            if chunk["skipped"] and on_error == "raise":
+                raise RefusedInput(_list_of_refused(chunk["skipped"]))
             images.write(chunk.pop("images"))
             images.flush()  # the images must be in the file before the line that describes them
             rows.write(line_of(chunk))
             rows.flush()
             num += len(chunk["labels"])
-        if refused:
-            raise RefusedInput(_list_of_refused(refused))
         if not num:
             raise RefusedInput(f"{about['source']}: none of its {total} images can be read.")
         images.seek(0)
@@ -214,8 +209,9 @@ def _list_of_refused(errors: Sequence[str]) -> str:
     skip = "data.on_error=skip leaves bad files out."
     if len(errors) == 1:
         return f"{errors[0].rstrip('.')}; {skip}"
-    num = f"{len(errors)} or more" if len(errors) >= _LISTED else str(len(errors))
-    return "\n".join([f"{num} files cannot be read; {skip}", *(f"    {error}" for error in errors[:_LISTED])])
+    return "\n".join(
+        [f"{len(errors)} or more files cannot be read; {skip}", *(f"    {error}" for error in errors[:_LISTED])]
+    )
 
 
 def _report(packed: Packed, num: int, seconds: float) -> None:

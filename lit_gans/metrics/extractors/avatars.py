@@ -83,7 +83,7 @@ class AvatarsExtractor(Extractor):
     @converts_arguments
     def __init__(self, label: Label | None = None) -> None:
         super().__init__()
-        self.label = label
+        self.label: Label | None = label
         self.num_logits = self.num_classes = 0 if label is None else _NUM_OPTIONS[label]
         self.reader = deepcopy(trained_reader())  # a copy, because the network moves to the device of the images
 

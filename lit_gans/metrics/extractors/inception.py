@@ -9,7 +9,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from lit_gans.metrics.extractors.base import Extractor, in_chunks, in_color
-from lit_gans.metrics.extractors.weights import find_weights, fold_batch_norms, read_weights
+from lit_gans.metrics.extractors.weights import find_weights, fold_batch_norms, read_weights, refusing_other_weights
 
 FILE = "weights-inception-2015-12-05-6726825d.pth"
 URL = f"https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/{FILE}"
@@ -27,8 +27,8 @@ class InceptionExtractor(Extractor):
         sha256: expected digest of the file; null accepts any digest. The protocol records the digest.
 
     Raises:
-        RefusedInput: the file is missing, or its digest differs from `sha256`. If the file is missing, the message
-            contains its URL and destination.
+        RefusedInput: the file is missing, its digest differs from `sha256`, or it contains another network. If the file
+            is missing, the message contains its URL and destination.
     """
 
     name = "inception"
@@ -37,8 +37,10 @@ class InceptionExtractor(Extractor):
 
     def __init__(self, weights: str | None = None, sha256: str | None = SHA256) -> None:
         super().__init__()
-        state, self.file_sha256 = read_weights(find_weights(weights, "Inception", FILE, URL), sha256)
-        self.network = _network(state)
+        path = find_weights(weights, "Inception", FILE, URL)
+        state, self.file_sha256 = read_weights(path, sha256)
+        with refusing_other_weights(path, "Inception v3"):
+            self.network = _network(state)
         self.eval().requires_grad_(False)
         self.to(memory_format=torch.channels_last)
 

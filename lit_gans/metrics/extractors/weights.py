@@ -6,7 +6,8 @@ import hashlib
 import os
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lit_gans.checkpoints.torch_files import read_torch_file
-from lit_gans.common.errors import RefusedInput, refusing
+from lit_gans.common.errors import RefusedInput, one_line, refusing
 
 
 def find_weights(weights: str | None, name: str, file: str, url: str) -> Path:
@@ -82,6 +83,26 @@ def read_weights(
         known = sha256 is not None and not zipfile.is_zipfile(path)
         state = torch.load(path, "cpu", weights_only=True) if known else read_torch_file(path, "weights")
     return state, actual
+
+
+@contextmanager
+def refusing_other_weights(path: Path, name: str) -> Iterator[None]:
+    """Context manager that converts the error of `load_state_dict` for other weights to `RefusedInput`.
+
+    Args:
+        path: path of the weight file, for the error message.
+        name: name of the network, for the error message.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        lines = str(error).splitlines()
+        if not lines[0].startswith("Error(s) in loading state_dict"):
+            raise
+        first = one_line(lines[1])  # the other lines and names list further tensors
+        first = first if first.startswith("size mismatch") else first.partition(", ")[0]
+        reason = f"{first[0].lower()}{first[1:].rstrip('.')}"
+        raise RefusedInput(f"{path} does not contain the weights of {name}: {reason}.") from error
 
 
 def _is_script(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,6 +17,24 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.base import Extractor, Features, Network, Widths
 
 _NO_LOGITS = "the extractor has no class logits."
+# attributes that a score can override without changing its states, in addition to the special methods of Python
+_WITHOUT_STATES = {
+    "_abc_impl",
+    "attach",
+    "compute",
+    "directions",
+    "higher_is_better",
+    "keys",
+    "named",
+    "needs_classes",
+    "needs_covariance",
+    "needs_known_classes",
+    "needs_logits",
+    "too_few",
+    "unmeasurable",
+    "with_extractor",
+    "without_classes",
+}
 
 
 class Score(Metric):
@@ -199,9 +218,17 @@ class FeatureScore(Score):
         return {name: state for name, state in self.metric_state.items() if name.startswith("real_")}
 
     def states_key(self) -> str:
-        """Returns a key for the states. Scores with equal keys and the same extractor share their states."""
-        owner = next(cls for cls in type(self).__mro__ if {"add_states", "update_features"} & vars(cls).keys())
-        settings = self.settings() if owner is type(self) else {}
+        """Returns a key for the states. Scores with equal keys and the same extractor share their states.
+
+        The key names the class that defines the states: the most derived class that overrides an attribute of a base
+        class, except for attributes that do not change the states. The key also contains the constructor arguments of
+        this class.
+        """
+        classes = type(self).__mro__
+        overrides = (_names([cls]) & _names(classes[index + 1 :]) for index, cls in enumerate(classes))
+        owner = next(cls for cls, names in zip(classes, overrides, strict=True) if names)
+        owner = owner if issubclass(owner, FeatureScore) else type(self)  # a mixin class changes the states
+        settings = self._settings_of(owner)
         return f"{owner.__module__}.{owner.__qualname__}{settings or ''}"
 
     # ---- checks whether the score can be measured
@@ -248,9 +275,18 @@ class FeatureScore(Score):
 
     def settings(self) -> dict[str, Any]:
         """Returns the constructor arguments of the subclasses for the protocol. Subclasses store them as attributes."""
-        classes = [cls for cls in type(self).__mro__ if issubclass(cls, FeatureScore) and cls is not FeatureScore]
+        return self._settings_of(type(self))
+
+    def _settings_of(self, last: type[FeatureScore]) -> dict[str, Any]:
+        classes = [cls for cls in last.__mro__ if issubclass(cls, FeatureScore) and cls is not FeatureScore]
         names = dict.fromkeys(name for cls in reversed(classes) for name in inspect.signature(cls).parameters)
         return {name: vars(self)[name] for name in names if name not in inspect.signature(FeatureScore).parameters}
+
+
+def _names(classes: Iterable[type]) -> set[str]:
+    """Returns the names of the attributes of classes that can change the states of a score."""
+    names = {name for cls in classes for name in vars(cls) if not (name.startswith("__") and name.endswith("__"))}
+    return names - _WITHOUT_STATES
 
 
 class StoredFeatures(FeatureScore):

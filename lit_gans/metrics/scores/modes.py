@@ -19,7 +19,7 @@ class ModeCoverage(Score):
     `compute` returns a dictionary of scalars:
 
     - `modes_covered`: number of modes with at least `min_samples` samples (Srivastava et al. 2017, section 4.1).
-    - `high_quality`: fraction of samples within any mode, in [0, 1].
+    - `high_quality`: fraction of samples within any mode, in [0, 1], or NaN if there are no samples.
     - `kl_uniform`: KL divergence in nats, KL(distribution of samples over modes || uniform distribution). The
       divergence is infinite if no sample is within any mode.
 
@@ -83,7 +83,7 @@ class ModeCoverage(Score):
         divergence = (fractions * fractions.log()).sum().item() + math.log(len(counts)) if inside else math.inf
         values = {
             "modes_covered": float((counts >= self.min_samples).sum()),
-            "high_quality": inside / self.num.item(),
+            "high_quality": inside / self.num.item() if self.num else math.nan,
             "kl_uniform": max(0.0, divergence),
         }
         return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}

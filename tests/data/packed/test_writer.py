@@ -98,23 +98,36 @@ def test_a_daemonic_process_packs_by_itself(make, monkeypatch):
     assert numbers(make().packed.images) == ORDER
 
 
-def test_worker_processes_refuse_damaged_images_and_list_them_all(make, monkeypatch):
-    monkeypatch.setattr(packing, "_CHUNK", 4)
+def test_worker_processes_refuse_the_damaged_images_of_the_first_chunk_that_has_some(make, monkeypatch):
+    monkeypatch.setattr(packing, "_CHUNK", 20)
     monkeypatch.setattr(packing, "available_cores", lambda: 2)
     paths = make().source().paths
     for path in (paths[13], paths[9], paths[30]):
         path.write_bytes(b"")
     with pytest.raises(
-        RefusedInput, match=r"^3 files cannot be read; data\.on_error=skip leaves bad files out\."
+        RefusedInput, match=r"^2 or more files cannot be read; data\.on_error=skip leaves bad files out\."
     ) as raised:
         _ = make().packed
-    for line, path in zip(str(raised.value).splitlines()[1:], (paths[9], paths[13], paths[30]), strict=True):
+    for line, path in zip(str(raised.value).splitlines()[1:], (paths[9], paths[13]), strict=True):
         assert line.startswith(f"    {path} cannot be read as an image: cannot identify image file")
     assert len(make(on_error="skip").packed.images) == NUM - 3
-    monkeypatch.setattr(packing, "_LISTED", 2)
+    monkeypatch.setattr(packing, "_LISTED", 1)
     with pytest.raises(RefusedInput, match=r"^2 or more files cannot be read") as raised:
         _ = make().packed
-    assert len(str(raised.value).splitlines()) == 3
+    assert len(str(raised.value).splitlines()) == 2
+
+
+def test_nothing_is_decoded_after_the_chunk_with_the_first_damaged_image(make, monkeypatch):
+    monkeypatch.setattr(packing, "_CHUNK", 4)
+    monkeypatch.setattr(packing, "available_cores", lambda: 0)  # what is read is counted in this process
+    make().source().paths[0].write_bytes(b"")
+    read, decode = [], packing._Chunks.__getitem__
+    monkeypatch.setattr(
+        packing._Chunks, "__getitem__", lambda chunks, start: (read.append(start), decode(chunks, start))[1]
+    )
+    with pytest.raises(RefusedInput, match="cannot be read as an image"):
+        _ = make().packed
+    assert read == [0]
 
 
 def test_a_single_damaged_image_is_refused_in_one_sentence(make):

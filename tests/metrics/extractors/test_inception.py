@@ -93,3 +93,9 @@ def test_a_missing_file_says_what_to_fetch_and_where_to_put_it(monkeypatch, tmp_
     ) as caught:
         InceptionExtractor()
     assert f" to {place}" in str(caught.value)
+
+
+def test_weights_of_another_network_are_refused_in_one_sentence(tmp_path):
+    torch.save({"features.0.weight": torch.zeros(1)}, tmp_path / "other.pth")
+    with pytest.raises(RefusedInput, match=r"other\.pth .*Inception v3: missing .* \"Conv2d_1a_3x3\.conv\.weight\"\.$"):
+        InceptionExtractor(str(tmp_path / "other.pth"), sha256=None)

@@ -47,6 +47,14 @@ def test_no_sample_in_any_mode_is_infinitely_far():
     }
 
 
+def test_no_samples_have_no_quality():
+    metric = ModeCoverage(3)
+    metric.update(torch.zeros(0, dtype=torch.int64))
+    values = {name: value.item() for name, value in metric.compute().items()}
+    assert math.isnan(values.pop("high_quality"))
+    assert values == {"modes_covered": 0, "kl_uniform": math.inf}
+
+
 @pytest.mark.parametrize(("min_samples", "covered"), [(1, 4), (19, 3), (20, 2), (21, 1), (31, 0)])
 def test_a_mode_is_covered_by_the_least_number_of_samples_or_more(min_samples, covered):
     counts = torch.tensor([30.0, 20.0, 19.0, 1.0, 0.0])
