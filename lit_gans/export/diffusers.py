@@ -9,7 +9,7 @@ from typing import cast
 from torch import nn
 
 from lit_gans.checkpoints.diffusers import DOWN, UP, write_diffusers
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_not_positive
 from lit_gans.common.size import sides
 from lit_gans.export.safetensors import Dtype, to_float16
 from lit_gans.models.autoencoder_kl import AutoencoderKL
@@ -37,28 +37,13 @@ def save_diffusers(
         scaling_factor, shift_factor: factors for diffusion models; null uses the factors of the module.
 
     Raises:
-        RefusedInput: if diffusers cannot represent the network, averaged weights are requested but do not exist, or a
-            weight is too large for float16.
+        RefusedInput: if diffusers cannot represent the network, averaged weights are requested but do not exist, a
+            weight is too large for float16, or `scaling_factor` is not greater than 0.
     """
-    if not isinstance(module, AutoencoderKL):
-        raise RefusedInput(
-            f"format=diffusers writes autoencoders (model=autoencoder_kl), not a {type(module).__name__}: use"
-            " format=safetensors."
-        )
+    module = refuse_for_diffusers(module)
+    refuse_not_positive(scaling_factor=scaling_factor)
     network = cast(Autoencoder, module.sampling_generator(weights))
-    groups = {layer.num_groups for layer in network.modules() if isinstance(layer, nn.GroupNorm)}
-    needed = []
-    if module.quantizer != "kl":
-        needed.append("model.quantizer=kl")
-    if not module.hparams["asymmetric_padding"]:
-        needed.append("model.asymmetric_padding=true")
-    if len(groups) > 1:
-        needed.append(f"model.groups={gcd(*groups)}")
-    if needed:
-        raise RefusedInput(
-            "format=diffusers: diffusers' AutoencoderKL computes something else than this network; train one with"
-            f" {' '.join(needed)}, or use format=safetensors."
-        )
+    groups = _groups(network)
     hparams, (height, width) = module.hparams, sides(module.image_size)
     widths = [hparams["generator_width"] * multiplier for multiplier in hparams["multipliers"]]
     config = {
@@ -82,3 +67,35 @@ def save_diffusers(
     if dtype == "float16":
         tensors = {name: to_float16(name, value) for name, value in tensors.items()}
     return write_diffusers(folder, config, tensors)
+
+
+def refuse_for_diffusers(module: AdversarialModule) -> AutoencoderKL:
+    """Returns the module, if `diffusers.AutoencoderKL` can represent it.
+
+    Raises:
+        RefusedInput: if it cannot.
+    """
+    if not isinstance(module, AutoencoderKL):
+        raise RefusedInput(
+            f"format=diffusers writes autoencoders (model=autoencoder_kl), not a {type(module).__name__}: use"
+            " format=safetensors."
+        )
+    groups = _groups(cast(Autoencoder, module.generator))
+    needed = []
+    if module.quantizer != "kl":
+        needed.append("model.quantizer=kl")
+    if not module.hparams["asymmetric_padding"]:
+        needed.append("model.asymmetric_padding=true")
+    if len(groups) > 1:
+        needed.append(f"model.groups={gcd(*groups)}")
+    if needed:
+        raise RefusedInput(
+            "format=diffusers: diffusers' AutoencoderKL computes something else than this network; train one with"
+            f" {' '.join(needed)}, or use format=safetensors."
+        )
+    return module
+
+
+def _groups(network: Autoencoder) -> set[int]:
+    """Returns the numbers of groups of the group normalizations."""
+    return {layer.num_groups for layer in network.modules() if isinstance(layer, nn.GroupNorm)}

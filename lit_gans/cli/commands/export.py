@@ -16,11 +16,11 @@ from lit_gans.checkpoints.exported import CARD, WEIGHTS
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.checkpoint import turn
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_not_positive
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import output_file, results_folder
 from lit_gans.export.card import card_for_diffusers, card_for_onnx, described, refuse_license
-from lit_gans.export.diffusers import save_diffusers
+from lit_gans.export.diffusers import refuse_for_diffusers, save_diffusers
 from lit_gans.export.onnx import example_inputs, export_onnx
 from lit_gans.export.safetensors import Dtype, save_networks, write_file
 from lit_gans.training.sampling import Weights
@@ -80,14 +80,17 @@ def export(
     factors = {name: value for name, value in factors.items() if value is not None}
     if factors and format != "diffusers":
         raise RefusedInput(f"{'= and '.join(factors)}= applies to format=diffusers only: leave it out.")
+    refuse_not_positive(scaling_factor=scaling_factor)
     refuse_license(license)
     path = find_checkpoint(checkpoint)
     name = {"safetensors": "networks", "onnx": "generator.onnx", "diffusers": "diffusers"}[format]
     target = Path(output) if output else results_folder(checkpoint, path) / name
-    output_file({"safetensors": target / WEIGHTS, "onnx": target, "diffusers": target / DIFFUSERS_WEIGHTS}[format])
     content = read_checkpoint(path)
     module = module_from(content, path)
     turn(module, direction)
+    if format == "diffusers":
+        refuse_for_diffusers(module)
+    output_file({"safetensors": target / WEIGHTS, "onnx": target, "diffusers": target / DIFFUSERS_WEIGHTS}[format])
     if format == "safetensors":
         written = save_networks(content, target, weights, dtype, optimizers, license)
         print(f"networks of {type(module).__name__}: {written}")

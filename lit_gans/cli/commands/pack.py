@@ -40,7 +40,7 @@ def pack(
 
     Raises:
         RefusedInput: If the source generates its images, a file cannot be read, the packed file is damaged, the format
-            cannot store the images, or the folder `stream` is not empty.
+            cannot store the images, the archive would replace the original images, or the folder `stream` is not empty.
     """
     if not isinstance(data, PackedData):
         origin = "streams images that are packed" if isinstance(data, Streaming) else "generates its images"
@@ -52,6 +52,9 @@ def pack(
     if format == "stylegan":
         archive = Path(output or data.packed_path.with_suffix(".zip").name)
         refuse_for_stylegan(data, archive)
+        root = getattr(data, "root", None)
+        if root is not None and archive.exists() and archive.samefile(root):
+            raise RefusedInput(f"output={archive} is data.root, whose pictures it would replace: choose another name.")
         output_file(archive)
     elif output is not None:
         raise RefusedInput(f"output={output}: the packed images are in data.cache: add format=stylegan for an archive.")

@@ -207,6 +207,7 @@ class _Chunks(Dataset):
 def _list_of_refused(errors: Sequence[str]) -> str:
     """Returns the message of the error for files that cannot be read, of which there can be more."""
     skip = "data.on_error=skip leaves bad files out."
+    errors = list(dict.fromkeys(errors))  # a missing package is the same error for each file
     if len(errors) == 1:
         return f"{errors[0].rstrip('.')}; {skip}"
     return "\n".join(

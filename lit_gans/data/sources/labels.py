@@ -127,6 +127,14 @@ def classes_beside(found: Found, on_error: OnError) -> tuple[dict[Path, str], li
         if any(classes.values()):
             break
     else:
+        num = sum(path.name != STYLEGAN_TABLE for path in found.tables)
+        if num:
+            logger.warning(
+                "%s: %d .cls and .json files contain no class of an image, and are not used: the class of NAME.jpg is"
+                " the text of NAME.cls, or `label` in NAME.json.",
+                found.folder,
+                num,
+            )
         return {}, []
     kind = f"{ending} file with a class"
     unlabeled = [path for stem, paths in images.items() if not classes.get(stem) for path in paths]

@@ -9,9 +9,9 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.nn import functional
 
-from lit_gans.common.errors import RefusedInput, import_extra, refusing
+from lit_gans.common.errors import RefusedInput, import_extra
 from lit_gans.metrics.extractors.base import Extractor, in_chunks, in_color, normalized
-from lit_gans.metrics.extractors.weights import find_weights, read_weights
+from lit_gans.metrics.extractors.weights import find_weights, read_weights, refusing_other_weights
 
 FILE = "dinov2_vitl14_pretrain.pth"
 URL = f"https://dl.fbaipublicfiles.com/dinov2/dinov2_vitl14/{FILE}"
@@ -49,7 +49,7 @@ class DINOv2Extractor(Extractor):
         state, self.file_sha256 = read_weights(path, sha256)
         sizes = {"embed_dim": self.num_features, "depth": self.depth, "num_heads": self.num_heads}
         self.network = timm.create_model("vit_large_patch14_dinov2", img_size=_IMAGE_SIZE, num_classes=0, **sizes)
-        with refusing(f"{path} does not contain DINOv2 ViT-L/14, as {FILE} does"):
+        with refusing_other_weights(path, "DINOv2 ViT-L/14"):
             self.network.load_state_dict(_for_timm(state, path, self.num_features))
         self.eval().requires_grad_(False)
 

@@ -70,6 +70,9 @@ def test_an_autoencoder_for_diffusers_from_which_a_run_begins(
     assert (card.data.library_name, card.data.tags) == ("diffusers", ["gan", "autoencoder_kl"])
     assert "AutoencoderKL.from_pretrained" in card.text
     assert "without optimizers" in refused("export", "checkpoint=run", "format=diffusers", "optimizers=true")
+    for factor in ("0", "-1"):
+        said = refused("export", "checkpoint=run", "format=diffusers", f"scaling_factor={factor}")
+        assert "must be greater than 0 and finite" in said
     again = tiny_gan("autoencoder_kl", **LAYOUT)
     begun = LambdaCallback(
         on_train_start=lambda *_: torch.testing.assert_close(
@@ -96,10 +99,10 @@ def test_a_run_that_begins_with_a_published_autoencoder_has_its_settings(saved, 
         InitFrom("none.safetensors").load(tiny_gan("autoencoder_kl"))
 
 
-def test_a_gan_is_not_for_diffusers(refused, run):
-    assert "writes autoencoders (model=autoencoder_kl), not a DCGAN" in refused(
-        "export", "checkpoint=run", "format=diffusers"
-    )
+def test_a_gan_is_not_for_diffusers(refused, run, tmp_path):
+    said = refused("export", "checkpoint=run", "format=diffusers", "output=new")
+    assert "writes autoencoders (model=autoencoder_kl), not a DCGAN" in said
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.runs

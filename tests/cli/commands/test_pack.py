@@ -21,6 +21,18 @@ def test_a_packed_folder_streams(ran, refused, tmp_path, monkeypatch):
     ran("train", *tiny, *stream, size, "data.batch_size=8", "trainer.max_steps=3")
 
 
+def test_an_archive_does_not_replace_the_original_pictures(ran, refused, tmp_path, monkeypatch):
+    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "photos").mkdir()
+    Image.new("RGB", (20, 16)).save(tmp_path / "photos/a.png")
+    arguments = ["data=folder", "data.image_size=16", "format=stylegan"]
+    ran("pack", *arguments, "data.root=photos", "output=photos.zip")
+    before = (tmp_path / "photos.zip").read_bytes()
+    said = refused("pack", *arguments, "data.root=photos.zip", "output=./photos.zip", "data.image_size=8")
+    assert "is data.root, whose pictures it would replace" in said
+    assert (tmp_path / "photos.zip").read_bytes() == before
+
+
 @pytest.mark.runs
 def test_an_archive_for_stylegan_packs_trains_and_is_evaluated(ran, tmp_path, monkeypatch):
     monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))

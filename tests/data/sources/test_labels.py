@@ -170,6 +170,15 @@ def test_classes_beside_images_in_any_unicode_encoding(tmp_path, encoding, endin
     assert shown(Folder(str(tmp_path), image_size=8, channels=1, cache=str(tmp_path))) == {0: "7", 1: "7", 2: "8"}
 
 
+@pytest.mark.parametrize(("file", "text"), [("0.json", '{"class": 1}'), ("mask.cls", "1")])
+def test_files_that_give_no_image_a_class_are_named(tmp_path, caplog, file, text):
+    Image.new("L", (8, 8), 0).save(tmp_path / "0.png")
+    (tmp_path / file).write_text(text, encoding="utf-8")
+    data = Folder(str(tmp_path), image_size=8, channels=1, cache=str(tmp_path / "cache"))
+    assert data.classes == []
+    assert f"{tmp_path}: 1 .cls and .json files contain no class of an image, and are not used" in caplog.text
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_a_dataset_json_in_another_encoding_and_images_that_it_does_not_name(tmp_path, encoding):
     for value in range(3):
