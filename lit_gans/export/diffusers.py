@@ -80,7 +80,7 @@ def refuse_for_diffusers(module: AdversarialModule) -> AutoencoderKL:
             f"format=diffusers writes autoencoders (model=autoencoder_kl), not a {type(module).__name__}: use"
             " format=safetensors."
         )
-    groups = _groups(cast(Autoencoder, module.generator))
+    groups = _groups(module.generator)
     needed = []
     if module.quantizer != "kl":
         needed.append("model.quantizer=kl")
