@@ -249,7 +249,10 @@ def refuse_missing(path: Path) -> NoReturn:
     if set("{*?") & set(path.name):
         raise RefusedInput(f"{path}: there is no such file; several shards are given by their folder.")
     if os.path.isfile(path):
-        raise RefusedInput(f"{path} is neither a folder nor a zip or tar archive.")
+        what = "is neither a folder nor a zip or tar archive" if path.stat().st_size else "is an empty file"
+        raise RefusedInput(f"{path} {what}.")
+    if path.suffix in (".zip", ".tar"):
+        raise RefusedInput(f"{path}: there is no such file.")
     raise RefusedInput(f"{path}: there is no such folder; give one that contains images.")
 
 

@@ -408,10 +408,10 @@ def _unknown_head(path: Path, ending: str) -> bytes:
     return b""
 
 
-def images_in(folder: Path) -> list[Path]:
-    """Returns the image and array files in a folder, sorted. Subfolders are not searched.
+def images_in(folder: Path, nested: bool = False) -> list[Path]:
+    """Returns the image and array files in a folder, sorted. Subfolders are searched only if `nested` is true.
 
     Raises:
         RefusedInput: a file looks like an image but cannot be read, or `find_images` raises this error.
     """
-    return find_images(folder).all_readable()
+    return find_images(folder, nested).all_readable()

@@ -270,10 +270,10 @@ def read_image(path: Path, frame: Frame) -> Shaped[Tensor, "1 c h w"]:
     return torch.from_numpy(frame.fit(read_picture(path, [], frame.decoding), str(path), []))[None]
 
 
-def images_at(path: str | Path) -> list[Path]:
+def images_at(path: str | Path, nested: bool = False) -> list[Path]:
     """Returns the image files in a folder or archive; see `images_in`. If `path` is another file, returns only it."""
     path = Path(path)
-    return [path] if os.path.isfile(path) and not is_archive(path) else images_in(path)
+    return [path] if os.path.isfile(path) and not is_archive(path) else images_in(path, nested)
 
 
 def read_at(path: Path, frame: Frame, whole: bool = False) -> Float[Tensor, "1 c h w"]:

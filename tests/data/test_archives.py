@@ -445,6 +445,8 @@ def test_a_name_that_leads_out_of_an_archive(tmp_path, data, write, name):
         ("s3://bucket/train-000.tar", r"s3://bucket/train-000.tar is a URL: folders and archives are read from this"),
         ("train-{000..003}.tar", r"there is no such file; several shards are given by their folder"),
         ("text.txt", r"text.txt is neither a folder nor a zip or tar archive"),
+        ("empty.zip", r"empty.zip is an empty file"),
+        ("none.zip", r"none.zip: there is no such file"),
         ("gz", r"gz/a.tar.gz: a compressed tar archive cannot be read at any position: decompress it"),
         ("zips", r"zips contains no images .* Its archives are read by their own path, such as zips/data.zip"),
     ],
@@ -452,6 +454,7 @@ def test_a_name_that_leads_out_of_an_archive(tmp_path, data, write, name):
 def test_what_is_no_archive_and_no_folder(tmp_path, monkeypatch, root, sentence):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("no archive")
+    (tmp_path / "empty.zip").touch()
     write_tar(tmp_path / "a.tar", content())
     (tmp_path / "gz").mkdir()
     with tarfile.open(tmp_path / "gz/a.tar.gz", "w:gz") as archive:

@@ -44,7 +44,7 @@ def scale(
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote. For a run folder,
             the best checkpoint is used, or the last checkpoint if there is no best checkpoint.
-        input: folder of images. They are resized to the size of the model.
+        input: folder of images, also in subfolders. They are resized to the size of the model.
         batch_size: number of images that are encoded at once.
         seed: seed of the noise with which latents are sampled.
         value_range: values of the files that are mapped to black and white; null uses the range of the training data.
@@ -64,7 +64,7 @@ def scale(
         raise RefusedInput(
             f"{checkpoint}: expected an autoencoder (model=autoencoder_kl), not a {type(module).__name__}."
         )
-    frame, paths = read_with(frame_of(content, module), value_range, max_pixels), images_at(input)
+    frame, paths = read_with(frame_of(content, module), value_range, max_pixels), images_at(input, nested=True)
     network = cast(Autoencoder, module.sampling_generator(weights))
     sums = torch.zeros(3, dtype=torch.float64)  # number, sum and sum of squares of the latents
     starts = range(0, len(paths), batch_size)

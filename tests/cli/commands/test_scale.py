@@ -12,16 +12,17 @@ from lit_gans.config.load import load
 
 @pytest.fixture
 def pictures(tmp_path):
-    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures/more").mkdir(parents=True)
     images = torch.rand(40, 1, 16, 16, generator=torch.Generator().manual_seed(0))
     for number, image in enumerate(images):
-        save_image(image, tmp_path / f"pictures/{number}.png")
+        save_image(image, tmp_path / ("pictures", "pictures/more")[number % 2] / f"{number}.png")
     return images.mul(255).add(0.5).floor() / 255
 
 
 def test_latents_that_are_scaled_have_deviation_one(saved, ran, pictures):
     saved("autoencoder_kl", asymmetric_padding=True, groups=2)
     out = ran("scale", "checkpoint=run", "input=pictures", "batch_size=16")
+    assert "latents of 40 images" in out
     factor, shift = (float(re.search(rf"{name}_factor=([-.0-9]+)", out)[1]) for name in ("scaling", "shift"))
     network = load("run").averaged_generator
     with torch.no_grad():
