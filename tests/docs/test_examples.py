@@ -38,7 +38,6 @@ def test_an_example_runs_with_and_without_the_adversary(path, tmp_path, monkeypa
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_guide_shows_an_example(path):
     assert f"docs/examples/{path.name})" in GUIDE
-    assert f"python docs/examples/{path.name}`" in GUIDE
 
 
 def test_gradient_magnitudes_of_a_ramp_are_its_slope():
