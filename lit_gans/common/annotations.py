@@ -49,12 +49,17 @@ def converts_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
                 return value
             return converted(value, annotations.get(name), name)
 
-        names = [*inspect.signature(constructor).parameters][1 : 1 + len(args)]
+        names = names_of_positional(constructor, args)
         positional = [convert(name, value) for name, value in zip(names, args, strict=False)]
         keywords = {name: convert(name, value) for name, value in kwargs.items()}
         constructor(self, *positional, *args[len(positional) :], **keywords)
 
     return wrapper
+
+
+def names_of_positional(constructor: Callable[..., None], args: tuple[Any, ...]) -> list[str]:
+    """Returns the names of a constructor's positional arguments."""
+    return [*inspect.signature(constructor).parameters][1 : 1 + len(args)]
 
 
 def convert_fields(instance: Any) -> None:

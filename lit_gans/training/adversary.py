@@ -79,7 +79,7 @@ class Adversary(nn.Module):
     of the random numbers that a single process would draw.
 
     Args:
-        discriminator: one discriminator, or a sequence of discriminators.
+        discriminator: one discriminator, or a sequence or `nn.ModuleList` of discriminators.
         loss: pair of losses, defined in `losses.py`. The generator's loss of `clamped_hinge` is also a hinge.
             `relativistic` compares each row of the data with the same row of the output.
         weight: factor of the adversarial term. It can be a schedule. An adaptive weight is multiplied by this factor.
@@ -142,7 +142,7 @@ class Adversary(nn.Module):
         refuse_weights(gradient_penalty=gradient_penalty, approximate_r1=approximate_r1, lecam=lecam)
         refuse_below(1, penalty_every=penalty_every)
         refuse_below(0, start=start, ramp=ramp)
-        discriminators = list(discriminator) if isinstance(discriminator, Sequence) else [discriminator]
+        discriminators = list(discriminator) if isinstance(discriminator, Sequence | nn.ModuleList) else [discriminator]
         if not discriminators:
             raise RefusedInput("discriminator=[]: an adversary needs at least one discriminator.")
         for each in discriminators:
@@ -167,7 +167,7 @@ class Adversary(nn.Module):
     def loss(
         self,
         output: Float[Tensor, "n c *shape"],
-        data: Float[Tensor, "n c *shape"] | None = None,
+        data: Float[Tensor, "m c *shape"] | None = None,
         *,
         condition: Sequence[Tensor] = (),
         iteration: int | None = None,
@@ -177,7 +177,8 @@ class Adversary(nn.Module):
         """Returns the weighted adversarial term of the generator's loss, with its graph to `output`.
 
         With `reconstruction` and `last_layer`, the weight adapts to the gradients of both losses (Esser et al. 2021,
-        equation 7); the weight of `feature_matching` is not adapted.
+        equation 7); the weight of `feature_matching` is not adapted. Under `torch.no_grad()`, these gradients do not
+        exist: the term is then returned without its adaptive weight.
 
         Args:
             output: the generator's output.
@@ -190,7 +191,8 @@ class Adversary(nn.Module):
 
         Raises:
             RefusedInput: if an argument that an option needs is missing, if gradients are enabled and the output has no
-                graph, or if data and output differ in more than their number.
+                graph, if data and output differ in more than their number, or if their numbers differ and an option
+                pairs each row of the data with a row of the output.
         """
         self._raise_if_missing(data, reconstruction, last_layer)
         if torch.is_grad_enabled() and not output.requires_grad:
@@ -201,10 +203,12 @@ class Adversary(nn.Module):
         progress = self._progress(iteration, output)
         if progress.iterations < self.start:
             return output.new_zeros((), dtype=torch.float32)
+        if not torch.is_grad_enabled():
+            last_layer = None
         # with an adaptive weight, the gradient at the output is computed below, and the backward pass reuses it
         fake = output if last_layer is None else full_precision(output.detach()).requires_grad_()
         with self._frozen():
-            augmented = self._augmented(data, fake, self._noise(fake), progress)
+            augmented = self._augmented(data, fake, self._noise(fake), progress, "feature_matching")
             on_fake = self._scores(augmented["fake"], condition)
             on_real = self._scores(augmented["image"], condition) if self._compares else None
         adversarial = self._generator_loss(on_real, on_fake)
@@ -283,7 +287,7 @@ class Adversary(nn.Module):
 
     def step(
         self,
-        data: Float[Tensor, "n c *shape"],
+        data: Float[Tensor, "m c *shape"],
         output: Float[Tensor, "n c *shape"],
         optimizer: Any,
         *,
@@ -304,7 +308,8 @@ class Adversary(nn.Module):
 
         Raises:
             RefusedInput: if a discriminator has a gradient for a parameter that the optimizer does not hold, if the
-                data require a gradient, or if data and output differ in more than their number.
+                data require a gradient, if data and output differ in more than their number, or if their numbers differ
+                and an option pairs each row of the data with a row of the output.
         """
         if self._progress(iteration, data).iterations < self.start:
             return False
@@ -328,7 +333,7 @@ class Adversary(nn.Module):
 
     def discriminator_loss(
         self,
-        data: Float[Tensor, "n c *shape"],
+        data: Float[Tensor, "m c *shape"],
         output: Float[Tensor, "n c *shape"],
         *,
         condition: Sequence[Tensor] = (),
@@ -338,7 +343,7 @@ class Adversary(nn.Module):
         if data.requires_grad:
             raise RefusedInput("the data require a gradient: pass the data first, and then the generator's output.")
         progress, noise = self._progress(iteration, data), self._noise(data)
-        batch = self._augmented(data, output.detach(), noise, progress)
+        batch = self._augmented(data, output.detach(), noise, progress, "gradient_penalty")
         real, fake = batch["image"], batch["fake"]
         # penalties come first, so that FSDP reduces gradients only after the penalties' gradients exist
         penalty = self._penalty(real, fake, condition, noise, progress)
@@ -426,13 +431,38 @@ class Adversary(nn.Module):
         seed = int(torch.randint(2**62, ())) if self._is_random else 0
         return Noise(torch.Generator(rows.device), (seed,), *rank_and_world_size())
 
-    def _augmented(self, data: Tensor | None, output: Tensor, noise: Noise, progress: Progress) -> Batch:
-        """Returns augmented data, `image`, and augmented outputs, `fake`."""
-        if data is not None and data.shape[1:] != output.shape[1:]:
-            raise RefusedInput(f"data {tuple(data.shape)} and output {tuple(output.shape)} must have the same shape.")
+    def _augmented(self, data: Tensor | None, output: Tensor, noise: Noise, progress: Progress, pairing: str) -> Batch:
+        """Returns augmented data, `image`, and augmented outputs, `fake`.
+
+        Args:
+            data: the data, or None if only the outputs are needed.
+            output: the generator's output.
+            noise: random numbers of the call.
+            progress: progress of the training.
+            pairing: name of the weight that pairs rows of data and output in this step, if it is not 0.
+        """
+        if data is not None:
+            self._raise_if_shapes_differ(data, output, pairing)
         batch = {"image": output.detach() if data is None else data, "fake": output}
         self.augmentations.state = self.augmentation_state  # moving a module to a device replaces its buffers
         return self.augmentations.apply(batch | self.augmentations.noise(noise, len(output)), progress)
+
+    def _raise_if_shapes_differ(self, data: Tensor, output: Tensor, pairing: str) -> None:
+        shapes = f"data {tuple(data.shape)} and output {tuple(output.shape)}"
+        if data.shape[1:] != output.shape[1:]:
+            raise RefusedInput(f"{shapes} must have the same shape.")
+        pairs = {
+            "loss='relativistic'": self.loss_name == "relativistic",
+            pairing: getattr(self, pairing),
+            "diffaugment": self.augmentations.diffaugment,
+            "augmentation": self.augmentations.augmenter is not None,
+        }
+        options = [name for name, is_used in pairs.items() if is_used]
+        if options and len(data) != len(output):
+            raise RefusedInput(
+                f"{options[0]} pairs each row of the data with a row of the output, but {shapes} have different numbers"
+                " of rows: pass as many rows of the data as of the output."
+            )
 
     def _adapt(self, on_real: Scores, on_fake: Scores, progress: Progress) -> None:
         """Updates the probability of an adaptive augmentation."""

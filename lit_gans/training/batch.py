@@ -45,7 +45,7 @@ def named(data: Any) -> dict[str, Any]:
 def _prepared(images: Tensor, channels_last: bool) -> Tensor:
     if images.dtype == torch.uint8:
         images = images.to(torch.get_default_dtype()).div_(127.5).sub_(1)
-    elif images.dtype in (torch.float64, torch.float16):  # dtypes of NumPy arrays and of stored images
+    elif images.dtype in (torch.float64, torch.float16, torch.bfloat16):  # dtypes of NumPy arrays and of stored images
         images = images.to(torch.get_default_dtype())
     return images.contiguous(memory_format=torch.channels_last) if channels_last else images
 

@@ -484,3 +484,13 @@ def test_sums_tell_equal_tensors_from_different_ones_and_from_none():
     one = sums([same, same, None, None, nan, torch.zeros(2)], torch.device("cpu"))
     other = sums([same * (1 + 1e-6), same + 0.01, same, None, nan, torch.zeros(2)], torch.device("cpu"))
     assert which_differ(torch.stack([one, other])) == [False, True, True, False, False, False]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sums_tell_equal_values_at_other_positions_from_each_other(dtype):
+    rows = torch.zeros(3, 2, dtype=dtype), torch.zeros(3, 2, dtype=dtype)
+    for rank, tensor in enumerate(rows):
+        tensor[rank] = 1  # the gradient of an embedding, of which each rank has used another row
+    mirrored = torch.arange(4.0), torch.arange(4.0).flip(0)
+    one, other = (sums(tensors, torch.device("cpu")) for tensors in zip(rows, mirrored, strict=True))
+    assert which_differ(torch.stack([one, other])) == [True, True]

@@ -268,9 +268,57 @@ def test_a_mistake_is_named(mistake, message):
         mistake()
 
 
+@pytest.mark.parametrize("num", [1, 2])
+@pytest.mark.parametrize(
+    ("options", "methods"),
+    [
+        ({"loss": "relativistic"}, ["loss", "discriminator_loss"]),
+        ({"feature_matching": 1.0}, ["loss"]),
+        ({"gradient_penalty": 1.0}, ["discriminator_loss"]),
+        ({"diffaugment": ("translation",)}, ["loss", "discriminator_loss"]),
+        ({"augmentation": Adaptive()}, ["loss", "discriminator_loss"]),
+    ],
+)
+def test_options_that_pair_rows_need_as_many_rows_of_the_data_as_of_the_output(options, methods, num):
+    adversary = Adversary(Critic(features=True), **options)
+    calls = {
+        "loss": lambda: adversary.loss(OUTPUT, DATA[:num], iteration=0),
+        "discriminator_loss": lambda: adversary.discriminator_loss(DATA[:num], OUTPUT, iteration=0),
+    }
+    for name, call in calls.items():
+        if name in methods:
+            with pytest.raises(RefusedInput, match=rf"{next(iter(options))}.* pairs .*data \({num}, .*output \(4, "):
+                call()
+        else:
+            call()
+
+
+def test_other_options_need_no_pairs_of_rows():
+    options = {"r1_gamma": 1.0, "r2_gamma": 1.0, "approximate_r1": 1.0, "lecam": 1.0}
+    assert Adversary(Critic(), **options).discriminator_loss(DATA[:2], OUTPUT).isfinite()
+    torch.testing.assert_close(
+        Adversary(Critic()).discriminator_loss(DATA[:2], OUTPUT),
+        (1 - REAL[:2]).clamp(min=0).mean() + (1 + FAKE).clamp(min=0).mean(),
+    )
+
+
+def test_a_module_list_holds_several_discriminators():
+    critics = [Critic(0), Critic(1)]
+    assert torch.equal(Adversary(nn.ModuleList(critics)).loss(OUTPUT), Adversary(critics).loss(OUTPUT))
+
+
 def test_an_unknown_loss_is_named():
     with pytest.raises((RefusedInput, TypeCheckError), match="'hing'"):  # the tests check types first
         Adversary(Critic(), "hing")
+
+
+def test_without_gradients_the_term_is_measured_without_its_adaptive_weight():
+    generator, adversary = Autoencoder(), Adversary(Critic(), weight=0.5)
+    with torch.no_grad(), record_layer(generator.last) as layer:
+        output = generator(DATA)
+        term = adversary.loss(output, reconstruction=functional.l1_loss(output, DATA), last_layer=layer)
+        torch.testing.assert_close(term, adversary.loss(output))
+    assert "adaptive_weight" not in adversary.terms
 
 
 def test_the_last_layer_must_be_a_convolution_that_has_run():

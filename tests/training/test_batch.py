@@ -104,5 +104,6 @@ def test_names_of_files_beside_images_are_left_out_and_floats_of_numpy_are_conve
     assert fit(tiny_gan(), as_it_is(batch), 1).global_step == 1
 
 
-def test_images_of_16_bits_become_those_of_the_networks():
-    assert prepare_batch({"image": torch.zeros(1, 3, 2, 2).half()}, False)["image"].dtype == torch.float32
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_images_of_16_bits_become_those_of_the_networks(dtype):
+    assert prepare_batch({"image": torch.zeros(1, 3, 2, 2, dtype=dtype)}, False)["image"].dtype == torch.float32

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from lit_gans import RefusedInput, load
+from lit_gans import AdversarialModule, ImageGAN, RefusedInput, load
 from lit_gans.callbacks import EMA
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.models.dcgan import DCGAN
@@ -115,3 +115,34 @@ def test_arguments_are_kept_where_a_subclass_fixes_some():
     again = module.rebuilt()
     assert again.hparams == module.hparams
     torch.testing.assert_close(again.state_dict(), module.state_dict(), rtol=0, atol=0)
+
+
+def test_fixed_arguments_are_left_out_if_they_equal_the_defaults_or_no_other_argument_is_passed():
+    class Network(ImageGAN):
+        def __init__(self, **kwargs):
+            super().__init__(network="dcgan", **kwargs)
+
+    class Unclipped(DCGAN):
+        def __init__(self, **kwargs):
+            super().__init__(clip_gradients=None, **kwargs)
+
+    class Sizes(AdversarialModule):
+        def __init__(self, **kwargs):
+            super().__init__(image_size=4, channels=3, **kwargs)
+
+    class Small(Sizes):
+        def __init__(self, **kwargs):
+            super().__init__(latent_dim=4, **kwargs)
+
+    widths = {"image_size": 16, "generator_width": 4, "discriminator_width": 4}
+    cases = {
+        Network(**widths): {"network"},
+        Unclipped(**widths): {"clip_gradients"},
+        Sizes(): {"image_size", "channels"},
+        Small(): {"image_size", "channels", "latent_dim"},
+        Small(seed=1): {"image_size", "channels", "latent_dim"},
+    }
+    for module, fixed in cases.items():
+        assert not fixed & {*module.hparams}
+        assert module.hparams["n_critic"] == 1, "defaults are kept"
+        assert module.rebuilt().hparams == module.hparams
