@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import json
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 REPOSITORY = "https://github.com/lit-gans/lit_gans"  # no release is on PyPI yet
 
@@ -95,21 +92,12 @@ def refuse_not_positive(**values: float | None) -> None:
 def install_command(extra: str) -> str:
     """Returns a hint that contains the command that installs an optional dependency.
 
-    If lit_gans is installed in editable mode, the command keeps this installation.
+    If this code is in a clone of the repository, the command keeps it there.
     """
-    clone = _clone()
-    what = f'"lit-gans[{extra}] @ git+{REPOSITORY}"' if clone is None else f'-e "{clone}[{extra}]"'
+    clone = Path(__file__).resolve().parents[2]
+    is_clone = (clone / "pyproject.toml").is_file() and (clone / ".git").exists()
+    what = f'-e "{clone}[{extra}]"' if is_clone else f'"lit-gans[{extra}] @ git+{REPOSITORY}"'
     return f"install it with: python -m pip install {what}"
-
-
-def _clone() -> str | None:
-    """Returns the folder of an installation in editable mode, otherwise None."""
-    try:
-        about = json.loads(distribution("lit-gans").read_text("direct_url.json") or "{}")
-    except PackageNotFoundError:
-        return None
-    is_editable = about.get("dir_info", {}).get("editable", False)
-    return url2pathname(urlsplit(about["url"]).path) if is_editable else None
 
 
 def import_extra(module: str, extra: str) -> Any:
