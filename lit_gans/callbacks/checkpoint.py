@@ -135,10 +135,11 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         return self._monitor.state_key("RunCheckpoint")
 
     def state_dict(self) -> dict[str, Any]:
-        return {"top": self._best.values, "untrained_value": self.untrained_value}
+        return {"top": self._best.values, "untrained_value": self.untrained_value, "recent": self._recent.steps}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._best.values, self.untrained_value = dict(state_dict["top"]), state_dict["untrained_value"]
+        self._recent.steps = list(state_dict["recent"])
 
     # ---- start of a training run
 
@@ -150,6 +151,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
             self.stopped_by_signal = False
             if trainer.global_step == 0 and self._has_saved:  # this callback was used in a previous run
                 self._best.values, self.untrained_value, self._has_saved = {}, None, False
+                self._recent.steps = []
             requeues = () if self._requeue_signal is None else (self._requeue_signal,)
             self._signals.start(signal.SIGINT, signal.SIGTERM, *requeues, says=trainer.is_global_zero)
 
@@ -265,6 +267,8 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
                 remove(numbered(folder, "best", iteration))
 
     def _save_last(self, trainer: Trainer) -> None:
+        if trainer.is_global_zero:
+            self._recent.add(trainer.global_step)
         self._save(trainer, "last")
         self._saved_at, self._last_at = monotonic(), trainer.global_step
         if trainer.is_global_zero:
