@@ -21,6 +21,7 @@ from lit_gans.callbacks.signals import Abandoned, StopSignals
 from lit_gans.callbacks.slurm import requeue_job, requeue_signal
 from lit_gans.callbacks.throughput import paused
 from lit_gans.checkpoints.locate import FOLDER, verified_iteration
+from lit_gans.checkpoints.remote import is_address
 from lit_gans.common._compat.lightning import row_of_iteration
 from lit_gans.common.atomic import duplicate, remove, sweep
 from lit_gans.common.errors import FailedWrite, RefusedInput, refuse_below, refuse_not_positive
@@ -60,9 +61,9 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         save_top_k: number of best checkpoints to keep.
 
     Raises:
-        RefusedInput: If a number is out of range, if nothing logs the metric, or if another training run is writing to
-            the folder. Also raised if the folder contains checkpoints of another run, unless the training resumes from
-            one of them.
+        RefusedInput: If a number is out of range, if nothing logs the metric, if the run folder is a URL, or if another
+            training run is writing to the folder. Also raised if the folder contains checkpoints of another run, unless
+            the training resumes from one of them.
     """
 
     conflict = "write last.ckpt and best.ckpt (Lightning's ModelCheckpoint keeps the best by a second metric)"
@@ -135,21 +136,24 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         return self._monitor.state_key("RunCheckpoint")
 
     def state_dict(self) -> dict[str, Any]:
-        return {"top": self._best.values, "untrained_value": self.untrained_value}
+        return {"top": self._best.values, "untrained_value": self.untrained_value, "recent": self._recent.steps}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._best.values, self.untrained_value = dict(state_dict["top"]), state_dict["untrained_value"]
+        self._recent.steps = list(state_dict["recent"])
 
     # ---- start of a training run
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
+            _refuse_url(trainer)
             if trainer.is_global_zero:
                 self._lock.enter_context(locked(Path(trainer.default_root_dir)))
             self._measured_at, self._requeue_signal = -1, requeue_signal(trainer)
             self.stopped_by_signal = False
             if trainer.global_step == 0 and self._has_saved:  # this callback was used in a previous run
                 self._best.values, self.untrained_value, self._has_saved = {}, None, False
+                self._recent.steps = []
             requeues = () if self._requeue_signal is None else (self._requeue_signal,)
             self._signals.start(signal.SIGINT, signal.SIGTERM, *requeues, says=trainer.is_global_zero)
 
@@ -265,6 +269,8 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
                 remove(numbered(folder, "best", iteration))
 
     def _save_last(self, trainer: Trainer) -> None:
+        if trainer.is_global_zero:
+            self._recent.add(trainer.global_step)
         self._save(trainer, "last")
         self._saved_at, self._last_at = monotonic(), trainer.global_step
         if trainer.is_global_zero:
@@ -290,10 +296,13 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
 def refuse_other_run(trainer: Trainer) -> None:
     """Raises `RefusedInput` if `RunCheckpoint` would overwrite the checkpoints of another run.
 
+    Also raised if the run folder is a URL.
+
     A run that resumes from a checkpoint in another folder may overwrite checkpoints up to the iteration at which it
     resumes. Every callback that writes to the run folder calls this function when the training starts, before it
     writes. For a new run, this function also tells `CSVMetrics` that the rows in its file belong to another run.
     """
+    _refuse_url(trainer)
     if not trainer.is_global_zero or continues_run(trainer):
         return
     for logger in trainer.loggers:
@@ -313,4 +322,13 @@ def refuse_other_run(trainer: Trainer) -> None:
             f' resume it: trainer.fit(..., ckpt_path="{paths[0]}"), --ckpt_path {paths[0]} on the command line, or'
             f" resume=auto of lit-gans train. To start a new run, choose another folder (trainer.default_root_dir), or"
             f" delete {folder}."
+        )
+
+
+def _refuse_url(trainer: Trainer) -> None:
+    folder = trainer.default_root_dir
+    if is_address(folder) or folder.startswith("file:/"):  # Lightning shortens file:///folder to file:/folder
+        raise RefusedInput(
+            f"trainer.default_root_dir={folder} is a URL, but the run folder must be local: choose a local folder, and"
+            " add the callback Mirror, which copies it to a URL."
         )

@@ -70,6 +70,10 @@ class CSVMetrics(Logger):
             else:
                 self._rewrite(step, row)
 
+    def finalize(self, status: str) -> None:
+        """Called when a training ends. The same logger can then log another run, or continue this run."""
+        self._columns, self._tail, self._offset, self._continues = None, {}, 0, True
+
     @rank_zero_only
     def save_iteration(self, step: int, values: dict[str, float]) -> None:
         """Writes the row of an iteration and synchronizes the file with the disk.

@@ -59,21 +59,31 @@ class RecentCheckpoints:
     Args:
         num: number of most recent checkpoints to keep.
         every_n_steps: number of iterations between two permanent checkpoints; None keeps no permanent checkpoints.
+
+    Attributes:
+        steps: iterations of the checkpoints that are removed later. It is saved in every checkpoint, so that a resumed
+            run removes what a killed run left behind, and nothing else.
     """
 
     def __init__(self, num: int, every_n_steps: int | None) -> None:
         self.num, self.every_n_steps = num, every_n_steps
+        self.steps: list[int] = []
 
     def is_permanent(self, step: int) -> bool:
         """Returns whether the checkpoint of an iteration is kept permanently."""
         return self.every_n_steps is not None and step % self.every_n_steps == 0
 
+    def add(self, step: int) -> None:
+        """Adds the iteration of a checkpoint to `steps`, unless it is permanent. Must be called before the save."""
+        if self.num > 1 and not self.is_permanent(step):
+            self.steps = sorted({*self.steps, step})
+
     def update(self, folder: Path, step: int) -> None:
         """Links `last.ckpt` to its numbered name, and removes numbered checkpoints that are no longer kept.
 
-        Both names are hard links to the same bytes. Which checkpoints are removed depends only on the names in the
-        folder, so a resumed run also removes checkpoints that a killed run left behind. Checkpoints of later iterations
-        are kept, because they were saved before this run resumed from an earlier checkpoint.
+        Both names are hard links to the same bytes. Only checkpoints in `steps` are removed. All other checkpoints are
+        kept: the permanent checkpoints of a run with another setting, and checkpoints of later iterations, which were
+        saved before this run resumed from an earlier checkpoint.
 
         Args:
             folder: folder of the checkpoints.
@@ -84,6 +94,7 @@ class RecentCheckpoints:
         names = (path.stem.removeprefix("step-") for path in folder.glob("step-*.ckpt"))
         iterations = sorted(int(name) for name in names if name.isdecimal() and int(name) <= step)
         newest = iterations[-self.num :] if self.num > 1 else []
-        for iteration in iterations:
+        for iteration in self.steps:
             if iteration not in newest and not self.is_permanent(iteration):
                 remove(numbered(folder, "step", iteration))
+        self.steps = [iteration for iteration in self.steps if iteration in newest]

@@ -85,8 +85,6 @@ class Samples(GenerativeCallback):
             self._iterations = []
             if trainer.is_global_zero and grids_in(self.folder(trainer)):
                 set_aside(self.folder(trainer))
-        elif not self._iterations:  # checkpoints of earlier versions do not store the iterations
-            self._iterations = iterations
         else:  # the last checkpoint of a run does not list the last grid, which is written after the checkpoint
             self._iterations = [each for each in iterations if each in self._iterations or each == step]
         if trainer.global_step == 0:

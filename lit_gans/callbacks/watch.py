@@ -70,7 +70,7 @@ class Watch(GenerativeCallback):
         return {"looks": [asdict(look) | {"classes": list(look.classes)} for look in self.looks]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.looks = [_loaded(look) for look in state_dict["looks"]]
+        self.looks = [Look(**look | {"classes": tuple(look["classes"])}) for look in state_dict["looks"]]
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         if trainer.global_step == 0:  # this callback may have been used in a previous run
@@ -166,12 +166,6 @@ class Watch(GenerativeCallback):
             if on_real is not None and on_fake is not None:
                 accuracy[name] = min(on_real.float().mean().item(), 1 - on_fake.float().mean().item())
         return accuracy
-
-
-def _loaded(look: dict[str, Any]) -> Look:
-    """Returns a `Look` from a checkpoint. Earlier versions saved NaN instead of None for a missing distance."""
-    values: dict[str, Any] = {name: None if value != value else value for name, value in look.items()}
-    return Look(**values | {"classes": tuple(look["classes"])})
 
 
 def _downscaled(module: AdversarialModule, batch: Batch, kind: Kind) -> Tensor:

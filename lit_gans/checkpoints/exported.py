@@ -73,8 +73,9 @@ def read_training(folder: Path, tensors: Mapping[str, Tensor] | None = None) -> 
     rest = read_torch_file(path)
     iteration = _read_config(folder / CONFIG)["iteration"]
     matches = isinstance(rest, dict) and rest.get("global_step") == iteration
-    if matches and NETWORKS in rest:  # earlier versions of lit_gans did not store the digest
-        matches = rest.pop(NETWORKS) == networks_digest(_read_weights(folder / WEIGHTS) if tensors is None else tensors)
+    if matches:
+        tensors = _read_weights(folder / WEIGHTS) if tensors is None else tensors
+        matches = rest.pop(NETWORKS, None) == networks_digest(tensors)
     if not matches:
         raise RefusedInput(
             f"{path} does not belong to the networks in its folder, which are from iteration {iteration}: export again."

@@ -91,9 +91,9 @@ class GenerativeCallback(Callback):
     def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
         """Returns whether the callback loads a state that a checkpoint stores under a key other than its `state_key`.
 
-        By default, the callback loads the state that previous versions stored under the name of the class.
+        By default, the callback does not load such a state.
         """
-        return key == type(self).__qualname__
+        return False
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:
         """Called on every rank before a measurement begins; `description` is a readable name of the measurement."""

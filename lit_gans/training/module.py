@@ -303,6 +303,10 @@ class AdversarialModule(ImageSampler):
         begin_epoch_after_resume(self.trainer)
         skip_empty_hooks(callbacks_of(self.trainer, Callback))
         self.progress = replace(self.progress, total=num_iterations(self.trainer))
+        if self.trainer.ckpt_path is not None:
+            for config in self.trainer.lr_scheduler_configs:
+                if isinstance(config.scheduler, OptionScheduler):
+                    config.scheduler.configure()
         self.losses, self.terms = {}, {}
         self._logs_every_loss = reads_every_loss(self.trainer)
         self.augmentations.state = self.augmentations.state.to(self.device)

@@ -171,6 +171,10 @@ class OptimizerConfig:
         changing = [key for key, value in tuples.items() if any(isinstance(item, Schedule) for item in value)]
         return {key: self._at(progress)[key] for key in changing}
 
+    def at(self, progress: Progress) -> dict[str, Any]:
+        """Returns the current values of all options, including the scheduled learning rate."""
+        return self._at(progress) | {"lr": self.options["lr"] * self.schedule.at(progress)}
+
     def _at(self, progress: Progress) -> dict[str, Any]:
         return self._with(lambda schedule: schedule.at(progress))
 
@@ -228,6 +232,14 @@ class OptionScheduler(LRScheduler):
         for group in self.optimizer.param_groups:
             group.update(self.settings.scheduled(progress))
         return [rate * self.settings.schedule.at(progress) for rate in self.base_lrs]
+
+    def configure(self) -> None:
+        """Sets all options of the optimizer to those of `settings`, in place of the options of a loaded checkpoint."""
+        options = self.settings.at(self.progress_at(self.last_epoch))
+        self.base_lrs = [self.settings.options["lr"] for _ in self.base_lrs]
+        for group, rate in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
+            group.update(options | {"initial_lr": rate})
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
         from_module = ("settings", "progress_at")  # the module provides these values again after a resume

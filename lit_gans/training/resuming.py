@@ -14,6 +14,8 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.identity import digest_of_object, is_versioned
 from lit_gans.training.callback import GenerativeCallback, callbacks_of
 
+_NEEDS_STATE = ("amsgrad", "centered", "momentum")  # options of optimizers that need a state if they are not zero
+
 
 def claim_states(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
     """Renames callback states that a checkpoint stores under a different key, see `loads_state_of`."""
@@ -54,7 +56,10 @@ def refuse_other_architecture(module: LightningModule, checkpoint: dict[str, Any
 
 
 def refuse_other_optimizers(module: LightningModule, networks: Sequence[str], checkpoint: dict[str, Any]) -> None:
-    """Raises `RefusedInput` if a checkpoint has other optimizers; Lightning would silently drop surplus states."""
+    """Raises `RefusedInput` if a checkpoint has other optimizers, or lacks a state that an option needs.
+
+    Lightning would silently drop surplus states.
+    """
     how = "resume with the same optimizers, or start from its networks with init_from."
     num = len(checkpoint["optimizer_states"])
     if num != len(networks):
@@ -66,6 +71,12 @@ def refuse_other_optimizers(module: LightningModule, networks: Sequence[str], ch
     for name in ("generator_optimizer.name", "discriminator_optimizer.name"):
         if name in theirs and theirs[name] != ours.get(name, theirs[name]):
             raise RefusedInput(f"the checkpoint has {name}={theirs[name]}, but this run has {ours[name]}: {how}")
+    for name in ours:
+        network, _, option = name.partition(".")
+        if network.endswith("_optimizer") and option in _NEEDS_STATE and ours[name] and not theirs.get(name, True):
+            raise RefusedInput(
+                f"the checkpoint has {name}={theirs[name]}, and no optimizer state for {name}={ours[name]}: {how}"
+            )
 
 
 def changed_settings(module: LightningModule, checkpoint: dict[str, Any], most: int | None = None) -> str:

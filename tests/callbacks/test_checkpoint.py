@@ -68,6 +68,20 @@ def test_the_last_few_and_every_nth_for_ever(kept, tmp_path):
     assert last.samefile(newest), "two names of the same bytes"
 
 
+@pytest.mark.parametrize("keep_last", [1, 2])
+def test_permanent_checkpoints_stay_if_a_resumed_run_keeps_none(kept, tmp_path, keep_last):
+    kept(4, every_n_train_steps=1, keep_last=2, keep_every_n_train_steps=2)
+    last = tmp_path / "checkpoints/last.ckpt"
+    seen = kept(7, resume=last, every_n_train_steps=1, keep_last=keep_last)
+    assert seen[7] == {"last": 7, **numbered("step", 2, 4), **(numbered("step", 6, 7) if keep_last == 2 else {})}
+
+
+def test_a_resumed_run_removes_what_the_run_before_left(kept, tmp_path):
+    kept(4, every_n_train_steps=1, keep_last=3)
+    seen = kept(6, resume=tmp_path / "checkpoints/step-00000003.ckpt", every_n_train_steps=1, keep_last=2)
+    assert seen[6] == {"last": 6, **numbered("step", 5, 6)}
+
+
 def test_checkpoints_of_an_abandoned_training_stay(kept, tmp_path):
     kept(6, every_n_train_steps=2, keep_last=3)
     beside = tmp_path / "checkpoints"

@@ -49,6 +49,20 @@ def test_a_resumed_run_keeps_what_came_before_and_writes_the_rest_again(tmp_path
     assert rows(tmp_path)[-1]["fid"] == "5.0", "what was measured before the checkpoint stays"
 
 
+def test_a_logger_of_two_runs_keeps_their_rows_apart(tmp_path):
+    logger = log(tmp_path, (10, 20))
+    logger.finalize("success")
+    logger.begin_run()
+    for step in (5, 15):
+        logger.log_metrics({"loss": -1.0}, step=step)
+        logger.begin_run()  # every callback of a new run calls this method
+    assert losses(tmp_path) == {5: -1, 15: -1}
+    assert (tmp_path / "metrics-1.csv").read_text().splitlines() == ["step,loss", "10,10.0", "20,20.0"]
+    logger.finalize("success")
+    logger.log_metrics({"loss": -2.0}, step=10)  # the same run continues from iteration 10
+    assert losses(tmp_path) == {5: -1, 10: -2}
+
+
 def test_a_new_run_keeps_no_line_of_an_earlier_run(tmp_path):
     CSVMetrics(str(tmp_path)).log_metrics({"old": 1.0}, step=0)
     with (tmp_path / "metrics.csv").open("a") as file:

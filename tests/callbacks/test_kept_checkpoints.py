@@ -23,6 +23,7 @@ def test_the_newest_and_the_permanent_stay_and_those_of_another_training(tmp_pat
     for step in range(1, 6):
         (tmp_path / "last.ckpt").unlink(missing_ok=True)
         (tmp_path / "last.ckpt").write_text(str(step))
+        recent.add(step)
         recent.update(tmp_path, step)
     found = {path: path.read_text() for path in tmp_path.glob("step-*")}
     assert found == {numbered(tmp_path, "step", step): str(step) for step in (*kept, 9)}

@@ -108,7 +108,7 @@ def test_the_last_iteration_is_measured_compared_and_saved_once(ended, end):
     assert trainer.global_step == LAST
     assert measured.at == [0, 2, 4, LAST]
     assert measured.measured_at == LAST
-    assert trainer.checkpoint_callback.state_dict() == {"top": {LAST: 6.0}, "untrained_value": 9.0}
+    assert trainer.checkpoint_callback.state_dict() == {"top": {LAST: 6.0}, "untrained_value": 9.0, "recent": []}
     for name in ("best", "last"):
         content = torch.load(folder / f"checkpoints/{name}.ckpt", weights_only=True)
         assert content["global_step"] == LAST

@@ -80,3 +80,15 @@ def test_metrics_that_data_or_model_do_not_have_are_refused(tmp_path, metrics, n
     data = data or LightningDataModule.from_datasets(random_images().dataset, batch_size=8)
     with pytest.raises(RefusedInput, match=sentence):
         fit(tiny_gan(name, channels=channels), data, 1, callbacks=[metrics], default_root_dir=tmp_path)
+
+
+@pytest.mark.parametrize("callback", [callbacks.RunCheckpoint, callbacks.Samples])
+@pytest.mark.parametrize("url", ["memory://bucket/run", "file:///bucket/run"])
+def test_a_url_as_the_run_folder_is_refused_and_nothing_is_written(tmp_path, monkeypatch, callback, url):
+    monkeypatch.chdir(tmp_path)
+    saves = callback is callbacks.RunCheckpoint
+    with pytest.raises(
+        RefusedInput, match=r"trainer\.default_root_dir=(memory|file):/.* is a URL, .* add the .* Mirror"
+    ):
+        fit(tiny_gan(), random_images(), 1, callbacks=[callback()], default_root_dir=url, enable_checkpointing=saves)
+    assert not list(tmp_path.iterdir())

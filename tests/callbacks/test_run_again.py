@@ -163,17 +163,6 @@ def test_a_film_has_the_grids_of_the_run_that_was_resumed(again, tmp_path):
     assert frames(folder / "samples/training.gif") == 4, "of iterations 0, 2, 3 and 5"
 
 
-def test_a_film_of_a_run_that_an_earlier_version_began(again, tmp_path):
-    folder = tmp_path / "run"
-    again(4, Samples(every_n_steps=2, num=4), RunCheckpoint())
-    path = folder / "checkpoints/last.ckpt"
-    content = torch.load(path, weights_only=True)
-    del content["callbacks"]["Samples(4, 0)"]
-    torch.save(content, path)
-    again(6, Samples(every_n_steps=2, num=4), RunCheckpoint(), resume="last")
-    assert frames(folder / "samples/training.gif") == 4
-
-
 def steps(path):
     with path.open() as file:
         return [int(row["step"]) for row in csv.DictReader(file)]
@@ -196,7 +185,7 @@ def test_callbacks_of_an_earlier_training_are_reset(again, tmp_path):
     checkpoint = RunCheckpoint(monitor="metric/given")
     assert again(2, measured, *callbacks, checkpoint, folder="first", log_every_n_steps=1).global_step == 2
     assert again(2, measured, *callbacks, checkpoint, folder="second", log_every_n_steps=1).global_step == 2
-    assert checkpoint.state_dict() == {"top": {1: 5.0}, "untrained_value": 8.0}
+    assert checkpoint.state_dict() == {"top": {1: 5.0}, "untrained_value": 8.0, "recent": []}
     assert torch.load(tmp_path / "second/checkpoints/best.ckpt", weights_only=True)["global_step"] == 1
     assert (callbacks[0].best_value, callbacks[0].waited) == (5.0, 1)
     assert [look.iteration for look in callbacks[1].looks] == [1, 2]

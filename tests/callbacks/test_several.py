@@ -53,32 +53,6 @@ def test_metrics_of_two_extractors_resume_each_with_its_state(train, tmp_path):
     assert StopOnPlateau(1)._monitor._key(expected) == "metric/fid_other", "auto follows the first of them"
 
 
-def test_a_checkpoint_of_an_earlier_version_gives_each_its_state(train, tmp_path):
-    saved = metrics(DigitsExtractor())
-    train(2, EMA(), saved, StopOnPlateau(5, "metric/fid_digits"), RunCheckpoint(monitor="metric/fid_digits"))
-    path = tmp_path / "checkpoints/last.ckpt"
-    content = torch.load(path, weights_only=True)
-    states = content["callbacks"]
-    content["callbacks"] = {key.partition("(")[0]: state for key, state in states.items()}
-    assert {"GenerativeMetrics", "StopOnPlateau", "RunCheckpoint"} <= content["callbacks"].keys()
-    torch.save(content, path)
-    other, loaded = both()
-    stopping, checkpoint = StopOnPlateau(5, "metric/fid_digits"), RunCheckpoint(monitor="metric/fid_digits")
-    seen = {}
-    other.on_train_start = lambda trainer, module: seen.update(
-        other=dict(other.values),
-        loaded=dict(loaded.values),
-        best=stopping.best_value,
-        top=dict(checkpoint._best.values),
-    )
-    train(3, EMA(), other, loaded, stopping, checkpoint, resume=path)
-    assert seen["other"] == {}
-    assert seen["loaded"] == saved.values
-    last = saved.values["metric/fid_digits"]
-    assert seen["best"] == pytest.approx(min(saved.first["metric/fid_digits"], last))
-    assert seen["top"] == {2: pytest.approx(last)}
-
-
 def test_other_settings_of_the_same_scores_load_the_state(train, tmp_path):
     saved, loaded = metrics(DigitsExtractor()), metrics(DigitsExtractor(), num_samples=48)
     train(2, EMA(), saved, RunCheckpoint())

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from lit_gans import RefusedInput, load
-from lit_gans.checkpoints.exported import CARD, CONFIG, SAMPLES, TRAINING, WEIGHTS
+from lit_gans.checkpoints.exported import CARD, CONFIG, NETWORKS, SAMPLES, TRAINING, WEIGHTS
 from lit_gans.checkpoints.format import read_checkpoint, to_plain
 from lit_gans.export.safetensors import save_networks
 from lit_gans.training.translator import Translator
@@ -91,6 +91,10 @@ def test_optimizers_are_written_with_their_own_networks_alone(trained, tmp_path)
     old, new = content(trained()), content(trained()) | {"global_step": 4}
     folder = save_networks(old, tmp_path / "networks", optimizers=True)
     training = (folder / TRAINING).read_bytes()
+    contents = torch.load(folder / TRAINING, weights_only=True)
+    torch.save({name: value for name, value in contents.items() if name != NETWORKS}, folder / TRAINING)
+    with pytest.raises(RefusedInput, match=r"training\.pt does not belong to the networks in its folder"):
+        load(folder)
     save_networks(new, folder)
     assert not (folder / TRAINING).exists(), "those of the networks before"
     (folder / TRAINING).write_bytes(training)

@@ -7,6 +7,7 @@ import torch
 
 from lit_gans.checkpoints.format import from_plain, to_plain
 from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.training.optim import OptimizerConfig, optimizer_names
 from lit_gans.training.optim import _defaults as optimizer_defaults
 from lit_gans.training.schedules import CosineSchedule, LinearSchedule
@@ -150,6 +151,46 @@ def test_a_mapping_describes_an_optimizer(plain):
 
 def test_a_name_describes_an_optimizer():
     assert OptimizerConfig.from_plain("SGD") == OptimizerConfig.from_plain("torch.optim.SGD") == OptimizerConfig("SGD")
+
+
+@pytest.mark.parametrize("strategy", ["auto", NetworkDDP])
+def test_a_resumed_run_has_its_own_options_and_the_states_of_the_checkpoint(
+    tiny_gan, random_images, fit, tmp_path, strategy
+):
+    old = OptimizerConfig("Adam", lr=2e-4, betas=(0.5, 0.9))
+    new = OptimizerConfig("Adam", lr=1e-6, betas=(LinearSchedule(0.1, 0.3), 0.9), schedule=LinearSchedule())
+    settings = {"strategy": strategy if strategy == "auto" else strategy()}
+    trainer = fit(tiny_gan(generator_optimizer=old), random_images(), 2, **settings)
+    trainer.save_checkpoint(tmp_path / "2.ckpt")
+    module, found = tiny_gan(generator_optimizer=new), []
+    module.on_before_optimizer_step = lambda stepped: found.append(
+        [stepped.param_groups[0][name] for name in ("lr", "initial_lr", "betas")]
+        + [next(iter(stepped.state.values()))["step"].item()]
+    )
+    settings = {"strategy": strategy if strategy == "auto" else strategy()}
+    with pytest.warns(UserWarning, match=r"different settings: generator_optimizer\.lr=0\.0002 there, 1e-06 here; .*"):
+        fit(module, random_images(), 4, resume=tmp_path / "2.ckpt", **settings)
+    assert found[0] == [2e-4, 2e-4, (0.5, 0.999), 2], "the discriminator's options are the same"
+    assert found[1] == [pytest.approx(0.5e-6), 1e-6, (pytest.approx(0.2), 0.9), 2]
+    assert found[3] == [pytest.approx(0.25e-6), 1e-6, (pytest.approx(0.25), 0.9), 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [("Adam", "amsgrad", True), ("RMSprop", "momentum", 0.5), ("RMSprop", "centered", True)],
+)
+def test_an_option_whose_state_the_checkpoint_lacks_is_refused(
+    tiny_gan, random_images, fit, tmp_path, name, option, value
+):
+    old, new = OptimizerConfig(name), OptimizerConfig(name, **{option: value})
+    fit(tiny_gan(generator_optimizer=old), random_images(), 1).save_checkpoint(tmp_path / "1.ckpt")
+    with pytest.raises(
+        RefusedInput, match=rf"no optimizer state for generator_optimizer\.{option}={value}: resume with"
+    ):
+        fit(tiny_gan(generator_optimizer=new), random_images(), 2, resume=tmp_path / "1.ckpt")
+    fit(tiny_gan(generator_optimizer=new), random_images(), 1).save_checkpoint(tmp_path / "1.ckpt")
+    with pytest.warns(UserWarning, match="different settings"):
+        fit(tiny_gan(generator_optimizer=old), random_images(), 2, resume=tmp_path / "1.ckpt")
 
 
 def test_contiguous_moments_of_channels_last_weights_stay_with_their_weights(tiny_gan, random_images, fit, tmp_path):
