@@ -239,7 +239,6 @@ class OptionScheduler(LRScheduler):
         self.base_lrs = [self.settings.options["lr"] for _ in self.base_lrs]
         for group, rate in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
             group.update(options | {"initial_lr": rate})
-        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
         from_module = ("settings", "progress_at")  # the module provides these values again after a resume
