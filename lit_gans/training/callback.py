@@ -91,9 +91,10 @@ class GenerativeCallback(Callback):
     def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
         """Returns whether the callback loads a state that a checkpoint stores under a key other than its `state_key`.
 
-        By default, the callback does not load such a state.
+        By default, the callback loads the state under the name of its class: of a callback that monitored `auto`, which
+        this callback monitors by its name.
         """
-        return False
+        return key == type(self).__qualname__
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:
         """Called on every rank before a measurement begins; `description` is a readable name of the measurement."""

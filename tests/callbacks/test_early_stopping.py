@@ -47,30 +47,6 @@ def test_a_resumed_run_waits_on(tiny_gan, random_images, fit):
     assert trainer.global_step == 1
 
 
-def test_a_run_with_another_metric_does_not_load_the_values_of_the_first(tiny_gan, random_images, fit, tmp_path):
-    """The first run selects by a FID, and the resumed run by a score that is better if it is larger."""
-
-    class FID(Given):
-        headline = "metric/fid_given"
-
-        def __init__(self, values):
-            super().__init__(values)
-            self.directions = {self.headline: "min"}
-
-        def measure(self, trainer, module):
-            return {self.headline: next(self.remaining)}
-
-    module, here = tiny_gan(), {"enable_checkpointing": True}
-    fit(module, random_images(), 1, callbacks=[FID((20.0, 12.3)), StopOnPlateau(1), RunCheckpoint()], **here)
-    checkpoint, stopping = RunCheckpoint(monitor="metric/given"), StopOnPlateau(1, "metric/given")
-    callbacks = [Given((6.0, 7.0, 8.0), "max"), stopping, checkpoint]
-    path = tmp_path / "checkpoints/last.ckpt"
-    with pytest.warns(UserWarning, match="callbacks used to create the checkpoint need to be provided"):
-        assert fit(tiny_gan(), random_images(), 3, path, callbacks=callbacks, **here).global_step == 3
-    assert (checkpoint.best_step, checkpoint.best_value, checkpoint.untrained_value) == (3, 8.0, None)
-    assert (stopping.best_value, stopping.waited) == (8.0, 0)
-
-
 @pytest.mark.parametrize("callback", [StopOnPlateau, RunCheckpoint])
 def test_a_value_that_nothing_logs_is_refused_at_once(tiny_gan, random_images, fit, callback, tmp_path):
     settings = {"patience": 1} if callback is StopOnPlateau else {}
