@@ -61,20 +61,18 @@ class Names:
 
     def path(self, module: nn.Module) -> str:
         """Returns the path of a module within its network, and the name of the network."""
-        network, path = self.of_module(module)
-        return f"{path} of {network}" if path else network
+        return _path_of(*self.of_module(module))
 
     def of_uncalled(self, module: nn.Module) -> str:
         """Returns the name of a module that the script may never have called; empty if no variable refers to it."""
         if self.knows(module):
-            network, path = self._modules[id(module)]
-        elif (found := _variable(module)) is None:
+            return _path_of(*self._modules[id(module)])
+        found = _variable(module)
+        if found is None:
             return ""
-        else:
-            whole = unwrapped(found[1])
-            network = f"{found[0]} ({type(whole).__name__})"
-            path = next((path for path, part in whole.named_modules() if part is module), "")
-        return f"{path} of {network}" if path else network
+        variable, whole = found[0], unwrapped(found[1])
+        path = next((path for path, part in whole.named_modules() if part is module), "")
+        return _path_of(f"{variable} ({type(whole).__name__})", path)
 
     def network(self, name: str) -> nn.Module | None:
         """Returns a network, or None if it no longer exists or has never been called."""
@@ -149,6 +147,11 @@ def called_by_scaler() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _path_of(network: str, path: str) -> str:
+    """Returns the path of a module within its network, and the name of the network."""
+    return f"{path} of {network}" if path else network
 
 
 def _unused(name: str, used: Sequence[str]) -> str:

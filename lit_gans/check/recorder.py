@@ -262,7 +262,7 @@ class Recorder:
             return Weight(name, skipped="is sharded")
         if not known and not isinstance(parameter, nn.Parameter):  # DeepSpeed's shards are such tensors
             return Weight(name, skipped="is a tensor of the optimizer, and no parameter of a network")
-        outside = not known or known.partition(" of ")[2] in self._outside
+        outside = not known or self.names.network_of(parameter) in self._outside
         weight, gradient = Weight(name, before=projection(parameter), outside=outside), parameter.grad
         if gradient is None or is_sharded(gradient):
             return weight

@@ -40,8 +40,7 @@ def save_diffusers(
         RefusedInput: if diffusers cannot represent the network, averaged weights are requested but do not exist, a
             weight is too large for float16, or `scaling_factor` is not greater than 0.
     """
-    module = refuse_for_diffusers(module)
-    refuse_not_positive(scaling_factor=scaling_factor)
+    module = refuse_for_diffusers(module, scaling_factor)
     network = cast(Autoencoder, module.sampling_generator(weights))
     groups = _groups(network)
     hparams, (height, width) = module.hparams, sides(module.image_size)
@@ -69,12 +68,13 @@ def save_diffusers(
     return write_diffusers(folder, config, tensors)
 
 
-def refuse_for_diffusers(module: AdversarialModule) -> AutoencoderKL:
+def refuse_for_diffusers(module: AdversarialModule, scaling_factor: float | None) -> AutoencoderKL:
     """Returns the module, if `diffusers.AutoencoderKL` can represent it.
 
     Raises:
-        RefusedInput: if it cannot.
+        RefusedInput: if it cannot, or if `scaling_factor` is not greater than 0.
     """
+    refuse_not_positive(scaling_factor=scaling_factor)
     if not isinstance(module, AutoencoderKL):
         raise RefusedInput(
             f"format=diffusers writes autoencoders (model=autoencoder_kl), not a {type(module).__name__}: use"

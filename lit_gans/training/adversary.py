@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from operator import add
@@ -208,7 +208,7 @@ class Adversary(nn.Module):
         # with an adaptive weight, the gradient at the output is computed below, and the backward pass reuses it
         fake = output if last_layer is None else full_precision(output.detach()).requires_grad_()
         with self._frozen():
-            augmented = self._augmented(data, fake, self._noise(fake), progress, "feature_matching")
+            augmented = self._augmented(data, fake, self._noise(fake), progress, feature_matching=self.feature_matching)
             on_fake = self._scores(augmented["fake"], condition)
             on_real = self._scores(augmented["image"], condition) if self._compares else None
         adversarial = self._generator_loss(on_real, on_fake)
@@ -343,7 +343,7 @@ class Adversary(nn.Module):
         if data.requires_grad:
             raise RefusedInput("the data require a gradient: pass the data first, and then the generator's output.")
         progress, noise = self._progress(iteration, data), self._noise(data)
-        batch = self._augmented(data, output.detach(), noise, progress, "gradient_penalty")
+        batch = self._augmented(data, output.detach(), noise, progress, gradient_penalty=self.gradient_penalty)
         real, fake = batch["image"], batch["fake"]
         # penalties come first, so that FSDP reduces gradients only after the penalties' gradients exist
         penalty = self._penalty(real, fake, condition, noise, progress)
@@ -431,7 +431,9 @@ class Adversary(nn.Module):
         seed = int(torch.randint(2**62, ())) if self._is_random else 0
         return Noise(torch.Generator(rows.device), (seed,), *rank_and_world_size())
 
-    def _augmented(self, data: Tensor | None, output: Tensor, noise: Noise, progress: Progress, pairing: str) -> Batch:
+    def _augmented(
+        self, data: Tensor | None, output: Tensor, noise: Noise, progress: Progress, **pairing: float
+    ) -> Batch:
         """Returns augmented data, `image`, and augmented outputs, `fake`.
 
         Args:
@@ -439,7 +441,7 @@ class Adversary(nn.Module):
             output: the generator's output.
             noise: random numbers of the call.
             progress: progress of the training.
-            pairing: name of the weight that pairs rows of data and output in this step, if it is not 0.
+            **pairing: weights of this step that pair rows of data and output if they are not 0.
         """
         if data is not None:
             self._raise_if_shapes_differ(data, output, pairing)
@@ -447,13 +449,13 @@ class Adversary(nn.Module):
         self.augmentations.state = self.augmentation_state  # moving a module to a device replaces its buffers
         return self.augmentations.apply(batch | self.augmentations.noise(noise, len(output)), progress)
 
-    def _raise_if_shapes_differ(self, data: Tensor, output: Tensor, pairing: str) -> None:
+    def _raise_if_shapes_differ(self, data: Tensor, output: Tensor, pairing: Mapping[str, float]) -> None:
         shapes = f"data {tuple(data.shape)} and output {tuple(output.shape)}"
         if data.shape[1:] != output.shape[1:]:
             raise RefusedInput(f"{shapes} must have the same shape.")
         pairs = {
             "loss='relativistic'": self.loss_name == "relativistic",
-            pairing: getattr(self, pairing),
+            **pairing,
             "diffaugment": self.augmentations.diffaugment,
             "augmentation": self.augmentations.augmenter is not None,
         }

@@ -16,7 +16,7 @@ from lit_gans.checkpoints.exported import CARD, WEIGHTS
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.checkpoint import turn
-from lit_gans.common.errors import RefusedInput, refuse_not_positive
+from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import output_file, results_folder
 from lit_gans.export.card import card_for_diffusers, card_for_onnx, described, refuse_license
@@ -80,7 +80,6 @@ def export(
     factors = {name: value for name, value in factors.items() if value is not None}
     if factors and format != "diffusers":
         raise RefusedInput(f"{'= and '.join(factors)}= applies to format=diffusers only: leave it out.")
-    refuse_not_positive(scaling_factor=scaling_factor)
     refuse_license(license)
     path = find_checkpoint(checkpoint)
     name = {"safetensors": "networks", "onnx": "generator.onnx", "diffusers": "diffusers"}[format]
@@ -89,7 +88,7 @@ def export(
     module = module_from(content, path)
     turn(module, direction)
     if format == "diffusers":
-        refuse_for_diffusers(module)
+        refuse_for_diffusers(module, scaling_factor)
     output_file({"safetensors": target / WEIGHTS, "onnx": target, "diffusers": target / DIFFUSERS_WEIGHTS}[format])
     if format == "safetensors":
         written = save_networks(content, target, weights, dtype, optimizers, license)
