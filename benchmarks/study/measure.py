@@ -150,6 +150,8 @@ class Clock(Callback):
         self.limit = settings.get("step_limit") if cell.labels["device"] == "cpu" else None
         self.probes = 2 if probes and self.limit is not None and self.batch_size > _PROBE else 0
         self.warmup, self.steps, self.most_seconds = settings["warmup"], settings["steps"], settings.get("seconds")
+        if self.most_seconds is not None and not self.probes:
+            self.warmup = max(2, self.warmup)  # the duration of the second step decides how many are timed
         self.refusal: str | None = None
         self.seconds, self._since, self._step = 0.0, 0.0, 0
 
