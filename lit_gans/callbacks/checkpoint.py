@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
+from lightning.pytorch.utilities import rank_zero_warn
 
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.kept_checkpoints import BestCheckpoints, RecentCheckpoints, numbered
@@ -91,6 +92,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._has_saved = False  # whether this process has saved a checkpoint
         self._signals, self._exchange, self._lock = StopSignals(), RankExchange(), ExitStack()
         self._requeue_signal: int | None = None
+        self._logged: float | None = None  # value that the last iteration has read
         self._measured_at = -1  # iteration of the last measurement in this process
         self._last_at = -1  # iteration of the last saved checkpoint, or -1 if a measurement followed it
         self.stopped_by_signal = False  # whether a signal stopped the training early; equal on all ranks
@@ -133,12 +135,18 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
 
     @property
     def state_key(self) -> str:
-        return self._monitor.state_key("RunCheckpoint")
+        return "RunCheckpoint"  # also with other settings, because a trainer has only one
+
+    def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
+        """Returns whether a state belongs to a `RunCheckpoint`. Earlier versions added the metric to the key."""
+        return key.partition("(")[0] == "RunCheckpoint"
 
     def state_dict(self) -> dict[str, Any]:
-        return {"top": self._best.values, "untrained_value": self.untrained_value, "recent": self._recent.steps}
+        best = {"metric": self._monitor.metric, "top": self._best.values, "untrained_value": self.untrained_value}
+        return {**best, "recent": self._recent.steps}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._monitor.metric = state_dict.get("metric")
         self._best.values, self.untrained_value = dict(state_dict["top"]), state_dict["untrained_value"]
         self._recent.steps = list(state_dict["recent"])
 
@@ -152,8 +160,8 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
             self._measured_at, self._requeue_signal = -1, requeue_signal(trainer)
             self.stopped_by_signal = False
             if trainer.global_step == 0 and self._has_saved:  # this callback was used in a previous run
-                self._best.values, self.untrained_value, self._has_saved = {}, None, False
-                self._recent.steps = []
+                self._best.values, self.untrained_value, self._monitor.metric = {}, None, None
+                self._recent.steps, self._has_saved = [], False
             requeues = () if self._requeue_signal is None else (self._requeue_signal,)
             self._signals.start(signal.SIGINT, signal.SIGTERM, *requeues, says=trainer.is_global_zero)
 
@@ -199,9 +207,13 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._signals.again()
         self._saved_at = monotonic()
         self._exchange.start(trainer, self._saved_at)
-        self._last_at = trainer.global_step
+        # a measurement that is repeated after a resume is not in the checkpoint
+        self._last_at = -1 if self._measured_at == trainer.global_step else trainer.global_step
         refuse_other_run(trainer)
         self._monitor.start(trainer)
+        if self._monitor.forgets(trainer):
+            self._best.values, self.untrained_value = {}, None
+        self._match_files(trainer)
         value = self._monitor.value(trainer)
         if trainer.global_step == 0:
             self.untrained_value = value
@@ -219,6 +231,8 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._lock.close()
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage != "fit":
+            return
         self._signals.end()
         self._lock.close()
         requeues = self.received_signal is not None and self.received_signal == self._requeue_signal
@@ -238,8 +252,10 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._monitor.refuse_unlogged(trainer)
         # reading `trainer.callback_metrics` is slow, and measured values change only in a measurement
         value = self._monitor.new(trainer) if self.reads_logged or self._measured_at == step else None
-        if value is not None:
+        # a logged value that is equal to the last one was probably not logged again
+        if value is not None and (self._measured_at == step or value != self._logged):
             self._save_best(trainer, value)
+        self._logged = value
         is_due = is_save_due or step % self.every_n_train_steps == 0
         if is_due or self._recent.is_permanent(step) or is_last_iteration(trainer):
             self._save_last(trainer)
@@ -254,6 +270,33 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._save_last(trainer)
 
     # ---- saving
+
+    def _match_files(self, trainer: Trainer) -> None:
+        """Makes the best values agree with the files if a run does not resume from `last.ckpt` of its folder.
+
+        Values without a file are dropped. If `best.ckpt` is of another iteration than the best value, as after a resume
+        from an earlier checkpoint, it gets a numbered name. A numbered name of the best checkpoint is also made if
+        `save_top_k` was 1 before.
+        """
+        kept = [*self._best.values]
+        if trainer.is_global_zero and trainer.ckpt_path is not None:
+            folder, path = self.folder(trainer), self.folder(trainer) / "best.ckpt"
+            is_last = Path(trainer.ckpt_path).absolute() == (folder / "last.ckpt").absolute()
+            is_named = self._best.num == 1 or numbered(folder, "best", self.best_step).exists()
+            iteration = None if is_last and is_named else _iteration_of(path)
+            if iteration is not None:
+                if iteration == self.best_step and self._best.num > 1:
+                    duplicate(path, numbered(folder, "best", iteration))
+                elif iteration != self.best_step and not is_last:
+                    path.rename(numbered(folder, "best", iteration))
+                    rank_zero_warn(
+                        f"{path} is of iteration {iteration}, but this run resumes with a best checkpoint of iteration"
+                        f" {self.best_step}: it is renamed to {numbered(folder, 'best', iteration).name}."
+                    )
+            if not is_last:
+                kept = [step for step in kept if step == iteration or numbered(folder, "best", step).exists()]
+        kept = trainer.strategy.broadcast(kept)
+        self._best.values = {step: value for step, value in self._best.values.items() if step in kept}
 
     def _save_best(self, trainer: Trainer, value: float) -> None:
         """Saves a checkpoint if its value is among the `save_top_k` best values, and removes displaced checkpoints."""
@@ -293,6 +336,14 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
             )
 
 
+def _iteration_of(path: Path) -> int | None:
+    """Returns the iteration of a checkpoint, or None if it is missing or damaged."""
+    try:
+        return verified_iteration(path) if path.exists() else None
+    except RefusedInput:
+        return None
+
+
 def refuse_other_run(trainer: Trainer) -> None:
     """Raises `RefusedInput` if `RunCheckpoint` would overwrite the checkpoints of another run.
 
@@ -300,14 +351,20 @@ def refuse_other_run(trainer: Trainer) -> None:
 
     A run that resumes from a checkpoint in another folder may overwrite checkpoints up to the iteration at which it
     resumes. Every callback that writes to the run folder calls this function when the training starts, before it
-    writes. For a new run, this function also tells `CSVMetrics` that the rows in its file belong to another run.
+    writes. This function also tells `CSVMetrics` which rows in its file belong to another run, or to iterations after
+    the checkpoint.
     """
     _refuse_url(trainer)
-    if not trainer.is_global_zero or continues_run(trainer):
+    if not trainer.is_global_zero:
         return
+    continues = continues_run(trainer)
     for logger in trainer.loggers:
-        if isinstance(logger, CSVMetrics):
+        if isinstance(logger, CSVMetrics) and not continues:
             logger.begin_run()
+        elif isinstance(logger, CSVMetrics) and trainer.global_step:  # 0 before a strategy loads the checkpoint
+            logger.resume_at(trainer.global_step)
+    if continues:
+        return
     if not callbacks_of(trainer, RunCheckpoint):
         return
     folder, start = RunCheckpoint.folder(trainer), trainer.global_step

@@ -45,6 +45,7 @@ class CSVMetrics(Logger):
         self._tail: dict[int, Row] = {}  # last rows of the file, to which values can still be added
         self._offset = 0  # byte offset of the first row of `_tail`
         self._continues = True  # whether an existing file belongs to this run
+        self._resumed_at: int | None = None  # iteration at which this run was resumed, if it is known
 
     @property
     def save_dir(self) -> str:
@@ -57,6 +58,10 @@ class CSVMetrics(Logger):
     def begin_run(self) -> None:
         """Makes the first write rename an existing file, because that file belongs to another run."""
         self._continues = False
+
+    def resume_at(self, step: int) -> None:
+        """Makes the first write drop the rows of later iterations, which an interrupted run wrote."""
+        self._resumed_at = step
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
@@ -72,7 +77,7 @@ class CSVMetrics(Logger):
 
     def finalize(self, status: str) -> None:
         """Called when a training ends. The same logger can then log another run, or continue this run."""
-        self._columns, self._tail, self._offset, self._continues = None, {}, 0, True
+        self._columns, self._tail, self._offset, self._continues, self._resumed_at = None, {}, 0, True, None
 
     @rank_zero_only
     def save_iteration(self, step: int, values: dict[str, float]) -> None:
@@ -98,8 +103,9 @@ class CSVMetrics(Logger):
         """Rewrites the file, and adds the row of `step`."""
         if self._columns is not None:
             rows = self._read() | self._tail
-        elif step and self._continues:  # keep the row of `step`, whose values were measured before the checkpoint
-            rows = {number: values for number, values in self._read().items() if number <= step}
+        elif step and self._continues:  # keeps the row of the checkpoint's iteration, which a measurement might have
+            last = step if self._resumed_at is None else self._resumed_at
+            rows = {number: values for number, values in self._read().items() if number <= last}
         else:
             set_aside(self._path)
             rows = {}

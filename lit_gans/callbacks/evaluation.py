@@ -54,8 +54,9 @@ class Measurement(GenerativeCallback):
     store the protocol: the settings that the values depend on. A measurement draws from a separate random number
     generator, so the training is bit-identical with and without it.
 
-    If a signal interrupts a measurement, its values are missing. The measurement is repeated after resuming. If a
-    signal stops the training early, the last completed iteration is not measured. Subclasses implement `measure`.
+    If a signal interrupts a measurement, its values are missing. The measurement is repeated after resuming, unless it
+    is the measurement of the untrained networks. If a signal stops the training early, the last completed iteration is
+    not measured. Subclasses implement `measure`.
 
     Args:
         every_n_steps: number of generator iterations between two measurements.
@@ -118,6 +119,9 @@ class Measurement(GenerativeCallback):
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         refuse_other_run(trainer)
         self._has_begun = False
+        if trainer.global_step == 0:  # this callback may have been used in a previous run
+            self.values, self.first, self.best, self.measured_at = {}, {}, {}, 0
+        self._drop_unmeasured()
         self._log(trainer)
         if trainer.global_step == 0:
             self.measure_now(trainer, pl_module)
@@ -171,8 +175,15 @@ class Measurement(GenerativeCallback):
     def _keep_best(self) -> None:
         for name, direction in self.directions.items():
             if direction is not None and name in self.values:
-                best, new = min if direction == "min" else max, (self.values[name], self.measured_at)
-                self.best[name] = best(self.best.get(name, new), new, key=lambda pair: pair[0])
+                new = self.values[name], self.measured_at
+                rank = partial(_rank, sign=1 if direction == "min" else -1)
+                self.best[name] = min(self.best.get(name, new), new, key=rank)
+
+    def _drop_unmeasured(self) -> None:
+        """Drops loaded values of scores that are no longer measured."""
+        self.values = {name: value for name, value in self.values.items() if name in self.directions}
+        self.first = {name: value for name, value in self.first.items() if name in self.directions}
+        self.best = {name: pair for name, pair in self.best.items() if name in self.directions}
 
     def _log(self, trainer: Trainer) -> None:
         """Passes the last values to callbacks, such as Lightning's `ModelCheckpoint`, and to progress bars.
@@ -237,7 +248,7 @@ class Measurement(GenerativeCallback):
         times = f", {first / last:.1f} times as high" if 0 < last < first / 1.5 else ""  # ratios near 1 say nothing
         untrained = f"; untrained: {first:.4g}{times}" if self.measured_at and not math.isnan(first) else ""
         others = {key: value for key, value in self.values.items() if key != self.headline}
-        num = f"on {self.num_samples} samples"
+        num = f"on {self.protocol.get('num_fake', self.num_samples)} samples"
         left_out = [f"{'':11} left out: {name} ({reason.rstrip('.')})" for name, reason in self.left_out.items()]
         return [
             f"{_short(self.headline):11} {last:.4g} {when}{better}{untrained}",
@@ -471,6 +482,11 @@ def _l1_key(direction: str) -> str:
 def share(rows: Tensor, trainer: Trainer) -> Tensor:
     """Returns the contiguous part of the rows that belongs to this rank."""
     return rows.tensor_split(trainer.world_size)[trainer.global_rank]
+
+
+def _rank(pair: tuple[float, int], sign: int) -> tuple[bool, float]:
+    """Returns a sort key that is smaller for better values, where NaN is worst; `sign` is -1 if larger is better."""
+    return math.isnan(pair[0]), sign * pair[0]
 
 
 def _short(key: str) -> str:

@@ -107,8 +107,8 @@ def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> t
     """Returns the kind of health, and a sentence that states the measurement and gives advice for a failure.
 
     A failure is reported if all checks of the last `patience` iterations show this failure. For the distance to the
-    real images, the median of these checks decides. A run of at most `patience` iterations is `learning`. The failures
-    are tested in this order, with the thresholds of this module:
+    real images, the median of these checks decides, and for copies their mean. A run of at most `patience` iterations
+    is `learning`. The failures are tested in this order, with the thresholds of this module:
 
     - memorizing: more than 20 % of the samples are copies of training images.
     - diverging: samples are far from real images and come no closer, and the smallest distance of an earlier check was
@@ -135,7 +135,7 @@ def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> t
     copies = [look.copies for look in recent if look.copies is not None]
     if copies and fmean(copies) > MANY_COPIES:
         return "memorizing", (
-            f"{copies[-1]:.0%} of the samples are copies of training images. Try more images, model.augmentation, or"
+            f"{fmean(copies):.0%} of the samples are copies of training images. Try more images, model.augmentation, or"
             " an earlier checkpoint."
         )
     distances = _measured(recent)

@@ -6,15 +6,16 @@ from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.utilities import rank_zero_warn
 
 from lit_gans.common.errors import RefusedInput, nearest, refuse_below
-from lit_gans.training.callback import GenerativeCallback, directions_of, refuse_unmeasured
+from lit_gans.training.callback import GenerativeCallback, callbacks_of, directions_of, refuse_unmeasured
 
 _METRIC = "metric/"  # prefix of the keys that callbacks measure and list in `directions`
 
 
 class Monitor:
-    """Reads every new value of a metric once and ranks it.
+    """Reads the value of a metric at most once per iteration, and ranks it.
 
     Args:
         name: key of the metric; `auto` uses the first measured FID, if any; None reads no metric.
@@ -25,16 +26,25 @@ class Monitor:
     def __init__(self, name: str | None, mode: str) -> None:
         self.name, self.mode = name, mode
         self.reads_logged = name not in (None, "auto") and not name.startswith(_METRIC)  # see `GenerativeCallback`
-        self._seen: torch.Tensor | None = None
+        self.metric: str | None = None  # key of the metric of the values that the callback has kept
+        self.read_at = -1  # iteration of the last value that `new` has returned
         self._has_iterated = False  # whether an iteration of this run has ended
 
-    def state_key(self, name: str) -> str:
-        """Returns the state key of a callback of class `name` that reads this metric."""
-        return name if self.name in (None, "auto") else f"{name}({self.name})"
+    def forgets(self, trainer: Trainer) -> bool:
+        """Sets `metric` to the metric that is read, and returns whether the kept values are of another metric.
+
+        This happens if a run resumes with other scores or with another `monitor`. A warning says so.
+        """
+        previous, key = self.metric, self._key(trainer)
+        self.metric = key or previous
+        if previous == self.metric or previous is None:
+            return False
+        rank_zero_warn(f"the best value until now is of {previous}, but {key} is monitored now: the best starts anew.")
+        return True
 
     def start(self, trainer: Trainer) -> None:
-        """At the start of a new or resumed run, marks the value as read."""
-        self._has_iterated, self._seen = False, self._value(trainer)
+        """At the start of a new or resumed run, marks the value of this iteration as read."""
+        self._has_iterated, self.read_at = False, trainer.global_step
 
     def refuse_unmeasured(self, trainer: Trainer) -> None:
         """Raises `RefusedInput` if the key begins with `metric/` and no callback measures it."""
@@ -50,11 +60,17 @@ class Monitor:
             raise RefusedInput(f"monitor={self.name}: nothing measures it; {nearest(str(self.name), logged)}")
 
     def new(self, trainer: Trainer) -> float | None:
-        """Returns the value averaged over ranks if it has not been read before, otherwise None."""
-        value = self._value(trainer)
-        if value is None or value is self._seen:
+        """Returns the value averaged over ranks, or None if it was read in this iteration or was not measured in it.
+
+        Of a value that a module logs, it is unknown when the module logged it last.
+        """
+        key, step = self._key(trainer), trainer.global_step
+        if self._value(trainer) is None or self.read_at == step:
             return None
-        self._seen = value
+        owners = [each for each in callbacks_of(trainer, GenerativeCallback) if key in each.directions]
+        if owners and all(owner.measured_at != step for owner in owners):
+            return None
+        self.read_at = step
         return self.value(trainer)
 
     def value(self, trainer: Trainer) -> float | None:
@@ -103,7 +119,7 @@ class StopOnPlateau(GenerativeCallback):
         mode: whether smaller (`min`) or larger (`max`) values are better; `auto` uses the direction of the metric.
 
     Raises:
-        RefusedInput: If `patience` is below 1, or if nothing logs the metric.
+        RefusedInput: If `patience` is below 1, or if nothing logs the metric, such as a FID.
     """
 
     def __init__(
@@ -118,20 +134,34 @@ class StopOnPlateau(GenerativeCallback):
 
     @property
     def state_key(self) -> str:
-        return self._monitor.state_key("StopOnPlateau")
+        name = self._monitor.name
+        return "StopOnPlateau" if name in (None, "auto") else f"StopOnPlateau({name})"
+
+    def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
+        """Returns whether the state is of a callback that monitored `auto`, and that chose the metric of this one."""
+        return key == "StopOnPlateau" and state.get("metric") == self._monitor.name
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best_value": self.best_value, "waited": self.waited}
+        read = {"metric": self._monitor.metric, "read_at": self._monitor.read_at}
+        return {**read, "best_value": self.best_value, "waited": self.waited}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._monitor.metric, self._monitor.read_at = state_dict.get("metric"), state_dict.get("read_at", -1)
         self.best_value, self.waited = state_dict["best_value"], state_dict["waited"]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._monitor.refuse_unmeasured(trainer)  # called here, because callbacks set their `directions` in `setup`
+        if self.patience is not None and self._monitor.monitored(trainer) is None:
+            measured = ", ".join(directions_of(trainer)) or "nothing"
+            raise RefusedInput(
+                f"patience={self.patience}: no FID is measured, so the training would never stop; set monitor= to a key"
+                f" that is measured ({measured}) or logged."
+            )
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if trainer.global_step == 0 and self._has_measured:  # this callback was used in a previous run
             self.best_value, self.waited = None, 0
+            self._monitor.metric, self._monitor.read_at = None, -1
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         self._monitor.refuse_unlogged(trainer)
@@ -141,6 +171,8 @@ class StopOnPlateau(GenerativeCallback):
         if value is None or self.patience is None:
             return
         self._has_measured = True
+        if self._monitor.forgets(trainer):
+            self.best_value, self.waited = None, 0
         rank = self._monitor.rank(trainer, value)
         if self.best_value is None or rank < self._monitor.rank(trainer, self.best_value):
             self.best_value, self.waited = value, 0

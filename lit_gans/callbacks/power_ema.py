@@ -23,6 +23,7 @@ from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import remove, replacing, set_aside, writing
 from lit_gans.common.errors import RefusedInput, refuse_below, refusing
 from lit_gans.strategies.average import AveragedParameters
+from lit_gans.strategies.base import sharding
 from lit_gans.training.callback import GenerativeCallback, continues_run, num_iterations
 from lit_gans.training.module import AdversarialModule
 
@@ -122,6 +123,10 @@ class PowerEMA(GenerativeCallback):
         if self._written != trainer.global_step > 0:
             self._write(trainer, pl_module)
         self._averages, self._full = [], self._full_averages()
+
+    def on_exception(self, trainer: Trainer, pl_module: AdversarialModule, exception: BaseException) -> None:
+        if self._averages and sharding(trainer.strategy) is None:  # other ranks might have exited
+            self._averages, self._full = [], self._full_averages()
 
     def _full_averages(self) -> list[dict[str, Tensor]]:
         """Returns the full averages by their names in the generator. Every rank must call this method."""

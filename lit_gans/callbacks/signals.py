@@ -55,7 +55,8 @@ class StopSignals:
                 signal.signal(number, self._receive)
             except ValueError:
                 return
-            self._original_handlers.setdefault(number, handler)
+            if handler != self._receive:  # Lightning restores this handler after a training
+                self._original_handlers[number] = handler
 
     def share(self, trainer: Trainer) -> None:
         """Makes signals visible to all ranks from now on. All ranks must make the first call of a run together.
@@ -81,10 +82,11 @@ class StopSignals:
             signal.signal(number, self._receive)
 
     def end(self) -> None:
-        """Restores the handlers that `start` replaced."""
+        """Restores the handlers that `start` replaced, unless other handlers have replaced these in turn."""
         self._is_waiting = False
         for number, handler in self._original_handlers.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) == self._receive:
+                signal.signal(number, handler)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         is_first = self._is_waiting

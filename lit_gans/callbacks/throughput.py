@@ -68,16 +68,22 @@ class Throughput(GenerativeCallback):
             self._restart()
         self._step_end = time.perf_counter()
 
-    def exclude(self, seconds: float) -> None:
-        """Excludes the last `seconds` from all values."""
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._all_images += self._images
+        self._all_seconds += self._seconds_since_logged()
+        self._start, self._images = None, 0
+
+    def exclude(self, seconds: float, processor: float) -> None:
+        """Excludes the last `seconds` from all values, and `processor` seconds of CPU time that they took."""
         self._start = None if self._start is None else self._start + seconds
         self._step_end = None if self._step_end is None else self._step_end + seconds
+        self._processor += processor
 
     def state_dict(self) -> dict[str, Any]:
         return {"seconds": self.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._earlier_seconds = state_dict["seconds"]
+        self._all_images, self._all_seconds, self._earlier_seconds = 0, 0.0, state_dict["seconds"]
 
     @property
     def mean_images_per_second(self) -> float:
@@ -118,9 +124,9 @@ def _device_utilization(device: torch.device) -> dict[str, float]:
 @contextmanager
 def paused(trainer: Trainer) -> Iterator[None]:
     """Context manager that excludes the time spent inside it from the throughput."""
-    start = time.perf_counter()
+    start, processor = time.perf_counter(), time.process_time()
     try:
         yield
     finally:
         for callback in callbacks_of(trainer, Throughput):
-            callback.exclude(time.perf_counter() - start)
+            callback.exclude(time.perf_counter() - start, time.process_time() - processor)

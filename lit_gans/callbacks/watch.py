@@ -14,6 +14,7 @@ from torch import Tensor
 from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.callbacks.health import STALE, TWIN, Look, copied, energy_distance, twins, verdict
 from lit_gans.common.errors import refuse_below
+from lit_gans.common.modes import evaluating
 from lit_gans.common.noise import forked, mix
 from lit_gans.report.neighbors import reduced
 from lit_gans.training.batch import Batch, prepare_batch, split_batch
@@ -21,13 +22,12 @@ from lit_gans.training.callback import GenerativeCallback, callbacks_of
 from lit_gans.training.gan import Kind
 from lit_gans.training.losses import flat_scores
 from lit_gans.training.module import AdversarialModule
-from lit_gans.training.sampling import evaluating
 
 logger = logging.getLogger(__name__)
 
 _NUM = 64  # number of real images per check, which is also the number of samples
 _MOST_REAL = 2048  # maximum number of training images that samples are compared with
-_MOST_LOOKS = 1000  # maximum number of checks whose measurements are kept
+_KEPT_LOOKS = 1000  # number of checks whose measurements are kept, or more if `patience` needs more
 
 
 class Watch(GenerativeCallback):
@@ -48,7 +48,7 @@ class Watch(GenerativeCallback):
         minutes: time between two log lines, in minutes; 0 logs a line at every check.
 
     Attributes:
-        looks: measurements of the last 1,000 checks.
+        looks: measurements of the last 1,000 checks, or of twice the `patience` if these are more.
 
     Raises:
         RefusedInput: If a number is out of range.
@@ -148,7 +148,8 @@ class Watch(GenerativeCallback):
                 trainer.global_step,
             )
         self._images = images
-        self.looks = [*self.looks, look][-_MOST_LOOKS:]
+        num = max(_KEPT_LOOKS, 2 * self.patience // self.every_n_steps)  # `verdict` needs checks before the patience
+        self.looks = [*self.looks, look][-num:]
         if translates or not trainer.is_global_zero:
             return None
         self._real = [*self._real, real.cpu()][-(_MOST_REAL // _NUM) :]

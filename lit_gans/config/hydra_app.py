@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +19,7 @@ from hydra.errors import MissingConfigException
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from lit_gans.common._compat.hydra import run_hydra
-from lit_gans.common.errors import RefusedInput, nearest
+from lit_gans.common.errors import RefusedInput, install_command, nearest
 from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, SEARCH_PATH, group_of, option, register
 from lit_gans.config.mistakes import DONE, error_message, exit_with_2
 from lit_gans.config.overrides import key_of, quoted, value_of, with_search_path
@@ -60,16 +61,19 @@ def hydra_command(
         arguments: overrides and Hydra's flags.
     """
     codes: list[int] = []
+    scores: list[float] = []
     failures: list[Exception] = []
 
     def run_job(config: DictConfig) -> float | None:
         # the score of a failed job is None: Optuna's sweeper continues after None, but NaN would end the sweep
-        scores: list[float | None] = [None]
+        score: float | None = None
 
         def checked() -> int:
+            nonlocal score
             _refuse_without_effect(config, HydraConfig.get().overrides.task)
             result = job(config)
-            code, scores[0] = result if isinstance(result, tuple) else (result or DONE, None)
+            code, score = result if isinstance(result, tuple) else (result or DONE, None)
+            scores.extend([] if score is None else [score])
             return code
 
         try:
@@ -77,12 +81,17 @@ def hydra_command(
         except Exception as error:
             failures.append(error)
             raise
-        return scores[0]
+        return score
 
     def run() -> int:
         register()
         with _errors_with_hints(config_name, arguments, failures):
-            run_hydra(with_search_path(quoted(arguments), last=SEARCH_PATH), run_job, CONFIG_PACKAGE, config_name)
+            try:
+                run_hydra(with_search_path(quoted(arguments), last=SEARCH_PATH), run_job, CONFIG_PACKAGE, config_name)
+            except ValueError:
+                if failures or scores or DONE in codes or not codes:
+                    raise
+                print("lit-gans: every job of the sweep has failed, so that none is the best.", file=sys.stderr)
         return max(codes, default=DONE)
 
     return exit_with_2(run)
@@ -183,7 +192,8 @@ def _hint(error: Exception, config_name: str, arguments: Sequence[str]) -> str:
     names = nearest(name, [option for option in error.options if not option.startswith("_")])
     if group in ("hydra/sweeper", "hydra/launcher") and not names.startswith("did you mean"):
         plugin = f"hydra-{name.partition('_')[0]}-{group.rpartition('/')[2]}"
-        return f"{names} Hydra plugins provide more; install one with: python -m pip install {plugin}"
+        how = install_command(name) if name == "optuna" else f"install one with: python -m pip install {plugin}"
+        return f"{names} Hydra plugins provide more; {how}"
     return names
 
 

@@ -33,7 +33,9 @@ from lit_gans.training.schedules import Schedule
 Target = type | Callable[..., Any]
 
 # jsonargparse's message for a value of a wrong type
-_NOT_A_NUMBER = re.compile(r"Parser key \"(.+?)\": Expected a <class '(int|float)'>\. Got value: (.*)")
+_WRONG_VALUE = re.compile(
+    r"Parser key \"(.+?)\": Expected a (?:<class '(int|float)'>|typing\.Literal\[(.*?)\])\. Got value: (.*)"
+)
 _NUMBERS = {kind.__name__: words for kind, words in NUMBERS.items()}
 
 
@@ -177,10 +179,11 @@ def validated(
         if isinstance(error.__cause__, RefusedInput):
             raise RefusedInput(_with_key(key, str(error.__cause__))) from error
         text = one_line(str(error).replace('"it.', f'"{prefix}').replace("'it.", f"'{prefix}"))
-        of_number = _NOT_A_NUMBER.fullmatch(text)
-        raise RefusedInput(
-            f"{of_number[1]}={of_number[3]}: expected {_NUMBERS[of_number[2]]}." if of_number else text
-        ) from error
+        wrong = _WRONG_VALUE.fullmatch(text)
+        if wrong:
+            expected = _NUMBERS[wrong[2]] if wrong[2] else f"one of {wrong[3]}"
+            text = f"{wrong[1]}={wrong[4]}: expected {expected}."
+        raise RefusedInput(text) from error
 
 
 def target_class(path: Any, key: str) -> type:

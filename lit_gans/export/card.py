@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 from lightning.pytorch import LightningDataModule
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from lit_gans.checkpoints.diffusers import WEIGHTS as DIFFUSERS_WEIGHTS
 from lit_gans.checkpoints.exported import CONFIG, HUB, RECORD, SAMPLES, TRAINING, WEIGHTS
@@ -30,11 +31,25 @@ from lit_gans.training.translator import Translator
 _PATH = re.compile(r"(?<![\w.])(?:~|\.{0,2}/|[A-Za-z]:\\|\\\\|[a-z0-9]+://)[^\s,)'\"]+")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")  # name of a dataset on the Hub
 UNKNOWN = "other"  # value of `license` on the Hub for all licenses without an identifier
+# further identifiers of the Hub; all others are identifiers of SPDX in lower case
+_HUB_LICENSES = (
+    *("other", "unknown", "bsd", "cc", "gpl", "lgpl", "gfdl", "odbl", "odc-by", "pddl", "lgpl-lr", "etalab-2.0"),
+    *("openrail", "openrail++", "creativeml-openrail-m", "bigscience-openrail-m", "bigcode-openrail-m"),
+    *("bigscience-bloom-rail-1.0", "apple-ascl", "apple-amlr", "deepfloyd-if-license", "intel-research", "open-mdw"),
+    *("fair-noncommercial-research-license", "h-research", "gemma", "llama2", "llama3", "llama3.1", "llama3.2"),
+    *("llama3.3", "llama4"),
+)
 
 
 def refuse_license(license: str | None) -> None:
-    """Raises `RefusedInput` if a license cannot be an identifier of the Hub."""
-    if license is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", license):
+    """Raises `RefusedInput` if a license is not an identifier of the Hub."""
+    if license is None or license in _HUB_LICENSES:
+        return
+    try:
+        is_known = canonicalize_license_expression(license).lower() == license and " " not in license
+    except InvalidLicenseExpression:
+        is_known = False
+    if not is_known:
         raise RefusedInput(
             f"license={license}: use an identifier of the Hugging Face Hub in lower case, such as cc-by-sa-4.0, mit or"
             " other (https://huggingface.co/docs/hub/repositories-licenses)."

@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.modes import evaluating
 from lit_gans.training.module import AdversarialModule
-from lit_gans.training.sampling import evaluating
 
 _LAYERS = (nn.Linear, nn.ConvTranspose2d)
 

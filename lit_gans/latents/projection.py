@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.modes import evaluating, frozen
 from lit_gans.training.module import AdversarialModule
-from lit_gans.training.sampling import Weights, evaluating
+from lit_gans.training.sampling import Weights
 
 _SMALLEST = 4  # minimum height and width of the coarsest scale, in pixels
 
@@ -80,13 +81,11 @@ def project(
     targets = targets.to(device)
     labels = module.labels(len(targets)) if labels is None else labels
     labels = None if labels is None else labels.to(device)
-    frozen = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    network.requires_grad_(False)
 
     def images_of(latents: Tensor, of_labels: Tensor | None) -> Tensor:
         return module.to_unit_range(module.generate(network, module.sampling_batch(latents, of_labels, 0)).float())
 
-    try:
+    with frozen(network.parameters()):
         with evaluating(network), torch.enable_grad():
             latents = _best_starts(module, images_of, targets, labels, starts, seed).requires_grad_()
             optimizer = torch.optim.Adam([latents], lr=lr)
@@ -104,9 +103,6 @@ def project(
         with evaluating(network), torch.no_grad():
             projected = latents.detach()
             return projected.cpu(), pyramid_distance(images_of(projected, labels), targets).cpu()
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad_(True)
 
 
 @torch.no_grad()

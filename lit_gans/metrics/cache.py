@@ -73,7 +73,7 @@ def save(path: Path, scores: Mapping[str, FeatureScore], halves: float) -> None:
     """Gathers the states of the real images from all ranks, and saves them on rank 0. See `load` for the arguments."""
     tensors = {"halves": torch.tensor(halves, dtype=torch.float64)}
     for owner, score in scores.items():
-        with score.sync_context():
+        with score.sync_context(dist_sync_fn=score.dist_sync_fn):  # torchmetrics would not use it by itself
             for state, value in score.real_states().items():
                 tensor = score.rows(state) if isinstance(value, list) else value
                 tensors[f"{owner}/{state}"] = tensor.cpu().contiguous()

@@ -222,7 +222,8 @@ class Evaluator:
         return start, stop
 
     def begin_real(self) -> FrechetInceptionDistance:
-        """Returns the score for the two halves of the real images."""
+        """Resets all scores, and returns the score for the two halves of the real images."""
+        self._attach()  # an interrupted pass over the real images might have left some of them
         halves = FrechetInceptionDistance()
         halves.attach(self._network, self._widths)
         halves.to(self.device)
@@ -306,7 +307,7 @@ class Evaluator:
     def values(self) -> dict[str, float]:
         num = int(self._num_fake.compute())
         if num != self.num_samples:
-            raise RefusedInput(f"Expected {self.num_samples} generated images, received {num}.")
+            raise RefusedInput(f"Expected num_samples={self.num_samples} generated images, received {num}.")
         self._warn_if_rank_deficient(min(self.num_real, num))
         values: dict[str, float] = {}
         for score in self.scores.values():
@@ -366,6 +367,11 @@ def extract_together(
         for evaluator, of_evaluator in zip(left, halves, strict=True):
             evaluator.add_real_batch(images, position, of_evaluator)
         position += len(images)
+    if position < stop:
+        raise RefusedInput(
+            f"the data has yielded real images up to number {position}, but up to number {stop} when they were counted:"
+            " real_batches must yield the same images at each call."
+        )
     for evaluator, of_evaluator in zip(left, halves, strict=True):
         evaluator.end_real(of_evaluator, store)
 

@@ -23,6 +23,7 @@ from torch.nn import functional
 from lit_gans.checkpoints.diffusers import Published, read_published
 from lit_gans.checkpoints.format import to_plain
 from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
+from lit_gans.common.modes import evaluating
 from lit_gans.common.noise import Noise
 from lit_gans.common.precision import full_precision
 from lit_gans.common.size import as_size, sides, size_value
@@ -47,7 +48,7 @@ from lit_gans.training.adaptive_weight import LARGEST, adaptive_weight, gradient
 from lit_gans.training.batch import Batch, refuse_layout
 from lit_gans.training.losses import Scored, critic_generator, hinge_discriminator
 from lit_gans.training.optim import OptimizerConfig
-from lit_gans.training.sampling import Weights, evaluating
+from lit_gans.training.sampling import Weights
 from lit_gans.training.schedules import Number, is_zero, refuse_weights
 from lit_gans.training.translator import Translator, spread
 

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.modes import frozen
 from lit_gans.common.noise import Noise
 from lit_gans.common.precision import full_precision
 from lit_gans.common.rank_zero import rank_and_world_size
@@ -79,7 +80,7 @@ class Adversary(nn.Module):
     of the random numbers that a single process would draw.
 
     Args:
-        discriminator: one discriminator, or a sequence or `nn.ModuleList` of discriminators.
+        discriminator: one discriminator, or several in a sequence, an `nn.ModuleList` or an `nn.ModuleDict`.
         loss: pair of losses, defined in `losses.py`. The generator's loss of `clamped_hinge` is also a hinge.
             `relativistic` compares each row of the data with the same row of the output.
         weight: factor of the adversarial term. It can be a schedule. An adaptive weight is multiplied by this factor.
@@ -92,7 +93,8 @@ class Adversary(nn.Module):
             of standard deviation 0.01 (Lin et al. 2025, "Diffusion Adversarial Post-Training for One-Step Video
             Generation"). This penalty needs no second derivative.
         penalty_every: number of iterations between two computations of the penalties. The penalties are multiplied by
-            this number (Karras et al. 2020, appendix B).
+            this number (Karras et al. 2020, appendix B). If the discriminators do not train in such an iteration, the
+            penalties are computed in the next iteration in which they do.
         lecam: weight of LeCam's regularization (Tseng et al. 2021, "Regularizing Generative Adversarial Networks under
             Limited Data"): the squared difference between the scores of data and the averaged scores of outputs, and
             the reverse.
@@ -142,7 +144,9 @@ class Adversary(nn.Module):
         refuse_weights(gradient_penalty=gradient_penalty, approximate_r1=approximate_r1, lecam=lecam)
         refuse_below(1, penalty_every=penalty_every)
         refuse_below(0, start=start, ramp=ramp)
-        discriminators = list(discriminator) if isinstance(discriminator, Sequence | nn.ModuleList) else [discriminator]
+        if isinstance(discriminator, nn.ModuleDict):
+            discriminator = [*discriminator.values()]
+        discriminators = [*discriminator] if isinstance(discriminator, Sequence | nn.ModuleList) else [discriminator]
         if not discriminators:
             raise RefusedInput("discriminator=[]: an adversary needs at least one discriminator.")
         for each in discriminators:
@@ -158,6 +162,8 @@ class Adversary(nn.Module):
         # sums of the averaged scores of data and of outputs, and the sum of the weights of both averages
         self.register_buffer("averaged_scores", torch.zeros(3))
         self.terms: dict[str, Tensor] = {}
+        self._iteration = -1  # iteration of the last step of the discriminators
+        self._passed = 1  # number of iterations between the last two of these steps
 
     augmentation_state: Tensor
     averaged_scores: Tensor
@@ -207,7 +213,7 @@ class Adversary(nn.Module):
             last_layer = None
         # with an adaptive weight, the gradient at the output is computed below, and the backward pass reuses it
         fake = output if last_layer is None else full_precision(output.detach()).requires_grad_()
-        with self._frozen():
+        with frozen(self.parameters()):  # the generator's backward pass then leaves no gradients in the discriminators
             augmented = self._augmented(data, fake, self._noise(fake), progress, feature_matching=self.feature_matching)
             on_fake = self._scores(augmented["fake"], condition)
             on_real = self._scores(augmented["image"], condition) if self._compares else None
@@ -271,18 +277,6 @@ class Adversary(nn.Module):
         layer, features = last_layer.layer, last_layer.input
         return adaptive_weight(layer, features, of_reconstruction, of_adversarial, mean_over_ranks)
 
-    @contextmanager
-    def _frozen(self) -> Iterator[None]:
-        """Context manager in which the discriminators run without a graph to their parameters."""
-        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        for parameter in trained:
-            parameter.requires_grad_(False)
-        try:
-            yield
-        finally:
-            for parameter in trained:
-                parameter.requires_grad_(True)
-
     # ---- the discriminators' step
 
     def step(
@@ -342,15 +336,16 @@ class Adversary(nn.Module):
         """Returns the loss of the discriminators with its penalties, for a custom backward pass; see `step`."""
         if data.requires_grad:
             raise RefusedInput("the data require a gradient: pass the data first, and then the generator's output.")
-        progress, noise = self._progress(iteration, data), self._noise(data)
+        progress, is_first = self._next_progress(iteration, data)
+        noise = self._noise(data)
         batch = self._augmented(data, output.detach(), noise, progress, gradient_penalty=self.gradient_penalty)
         real, fake = batch["image"], batch["fake"]
         # penalties come first, so that FSDP reduces gradients only after the penalties' gradients exist
         penalty = self._penalty(real, fake, condition, noise, progress)
         on_real, on_fake = self._scores(real, condition), self._scores(fake, condition)
-        if self.approximate_r1 and self._penalizes(progress):
+        if self.approximate_r1 and progress.is_due(self.penalty_every):
             penalty = penalty + self.penalty_every * self._approximate_r1(real, on_real, condition, noise)
-        self._adapt(on_real, on_fake, progress)
+        self._adapt(on_real, on_fake, progress, is_first)
         pairs = pairs_of(on_real, on_fake)
         function = relativistic if self.loss_name == "relativistic" else _LOSSES[self.loss_name][0]
         loss = added(function(*pair) for pair in pairs)
@@ -365,7 +360,7 @@ class Adversary(nn.Module):
     ) -> Tensor:
         """Returns the weighted sum of the gradient penalties, or 0 in iterations without penalties."""
         total = real.new_zeros((), dtype=torch.float32)
-        if not self._penalizes(progress):
+        if not progress.is_due(self.penalty_every):
             return total
         r1, r2 = value_at(self.r1_gamma, progress), value_at(self.r2_gamma, progress)
         for discriminator in self.discriminators:
@@ -376,9 +371,6 @@ class Adversary(nn.Module):
                 eps = noise.uniform("eps", len(real), *[1] * (real.dim() - 1))
                 total = total + self.gradient_penalty * gradient_penalty(discriminator, real, fake, eps, *condition)
         return self.penalty_every * total
-
-    def _penalizes(self, progress: Progress) -> bool:
-        return progress.iterations % self.penalty_every == 0
 
     def _approximate_r1(self, real: Tensor, on_real: Scores, condition: Sequence[Tensor], noise: Noise) -> Tensor:
         """Returns the weighted squared difference between the scores of the data and of the data with noise."""
@@ -415,6 +407,18 @@ class Adversary(nn.Module):
         if iteration is None and needed:
             raise RefusedInput(f"{needed[0]} depends on the iteration: pass iteration=NUMBER, the finished iterations.")
         return Progress(iteration or 0, images_per_iteration=len(rows) * rank_and_world_size()[1])
+
+    def _next_progress(self, iteration: int | None, rows: Tensor) -> tuple[Progress, bool]:
+        """Returns the progress of a step of the discriminators, and whether this is its first batch.
+
+        A step has several batches, with the same iteration, if it accumulates their gradients.
+        """
+        progress = self._progress(iteration, rows)
+        is_first = iteration is None or iteration != self._iteration
+        if is_first:
+            self._passed = max(1, progress.iterations - self._iteration) if self._iteration >= 0 else 1
+            self._iteration = progress.iterations
+        return replace(progress, passed=self._passed), is_first
 
     def _ramp_at(self, progress: Progress) -> float:
         """Returns the factor in [0, 1] that ramps up the adversarial term after `start`."""
@@ -466,12 +470,14 @@ class Adversary(nn.Module):
                 " of rows: pass as many rows of the data as of the output."
             )
 
-    def _adapt(self, on_real: Scores, on_fake: Scores, progress: Progress) -> None:
-        """Updates the probability of an adaptive augmentation."""
-        if self.augmentations.adapts:
-            real, fake = flat_scores(on_real), flat_scores(on_fake)
-            self.augmentations.observe(real - fake if self.loss_name in _COMPARED else real)
-            self.augmentations.adapt(progress, mean_over_ranks)
+    def _adapt(self, on_real: Scores, on_fake: Scores, progress: Progress, is_first: bool) -> None:
+        """Updates the probability of an adaptive augmentation. Its state is a buffer, and equal on all ranks."""
+        if not self.augmentations.adapts:
+            return
+        real, fake = flat_scores(on_real), flat_scores(on_fake)
+        self.augmentations.observe(real - fake if self.loss_name in _COMPARED else real, sum_over_ranks)
+        if is_first:
+            self.augmentations.adapt(progress, lambda state: state)
 
 
 def pairs_of(first: Scores, second: Scores) -> Iterator[tuple[Tensor, Tensor]]:
@@ -501,9 +507,13 @@ def feature_distance(on_real: Scores, on_fake: Scores) -> Float[Tensor, ""]:
 
 def mean_over_ranks(value: Tensor) -> Tensor:
     """Returns the mean of a tensor over all processes."""
-    world_size = rank_and_world_size()[1]
-    if world_size == 1:
+    return sum_over_ranks(value) / rank_and_world_size()[1]
+
+
+def sum_over_ranks(value: Tensor) -> Tensor:
+    """Returns the sum of a tensor over all processes."""
+    if rank_and_world_size()[1] == 1:
         return value
     value = value.clone()
     dist.all_reduce(value)
-    return value / world_size
+    return value

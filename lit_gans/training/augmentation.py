@@ -158,15 +158,19 @@ class Augmentations:
             )
         return {**batch, "image": real, "fake": fake}
 
-    def observe(self, scores: Tensor) -> None:
-        """Adds the signs of scores to the state, for the next update of the probability."""
+    def observe(self, scores: Tensor, sum_over_ranks: Callable[[Tensor], Tensor] = lambda value: value) -> None:
+        """Adds the signs of scores to the state, for the next update of the probability.
+
+        Args:
+            scores: scores of this rank.
+            sum_over_ranks: adds a tensor over the ranks, if the state must be equal on all ranks at any time.
+        """
         signs = scores.detach().float().sign()
-        self.state[1].add_(signs.sum())
-        self.state[2].add_(signs.numel())
+        self.state[1:].add_(sum_over_ranks(torch.stack([signs.sum(), signs.new_full((), signs.numel())])))
 
     def adapt(self, progress: Progress, mean_over_ranks: Callable[[Tensor], Tensor]) -> None:
         """Updates an adaptive probability after every `EVERY` iterations, without synchronizing with the device."""
-        if self.augmenter is not None and self.adapts and progress.iterations % EVERY == EVERY - 1:
+        if self.augmenter is not None and self.adapts and progress.is_due(EVERY, offset=EVERY - 1):
             images = EVERY * progress.images_per_iteration
             self.state.copy_(self.augmenter.adapted(mean_over_ranks(self.state.clone()), images))
 

@@ -74,6 +74,7 @@ class GenerativeCallback(Callback):
     updates_average: bool = False  # whether the callback updates `module.averaged_generator`
     # maps each measured key `metric/...` to `min` or `max`, whichever is better, or to None if neither is better
     directions: Mapping[str, str | None] = {}
+    measured_at: int = -1  # iteration of the last measurement
     # whether the callback reads the losses of every iteration from `trainer.callback_metrics`. If no callback does,
     # these losses are only updated when loggers write a row. `module.losses` always holds the last iteration's losses.
     reads_logged: bool = False
@@ -91,10 +92,9 @@ class GenerativeCallback(Callback):
     def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
         """Returns whether the callback loads a state that a checkpoint stores under a key other than its `state_key`.
 
-        By default, the callback loads the state under the name of its class: of a callback that monitored `auto`, which
-        this callback monitors by its name.
+        By default, it loads no other state.
         """
-        return key == type(self).__qualname__
+        return False
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:
         """Called on every rank before a measurement begins; `description` is a readable name of the measurement."""

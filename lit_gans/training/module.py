@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
@@ -290,13 +290,7 @@ class AdversarialModule(ImageSampler):
         scale_each_network(strategy)
 
     def on_fit_start(self) -> None:
-        callbacks = callbacks_of(self.trainer, GenerativeCallback)
-        updates_average = any(callback.updates_average for callback in callbacks)
-        if self.averaged_generator is not None and not updates_average:
-            rank_zero_warn(
-                "the checkpoint has an averaged generator, but there is no EMA callback to update it: it is dropped."
-            )
-            self._copies.averaged = None
+        self._drop_stale_average(self.trainer)
         log_hyperparameters(self.trainer, self)
 
     def on_train_start(self) -> None:
@@ -409,6 +403,8 @@ class AdversarialModule(ImageSampler):
         warn_if_code_changed(type(self), checkpoint)
         if EMA_KEY in checkpoint:
             self.start_average().load_state_dict(checkpoint[EMA_KEY]["state_dict"])
+            if trainer is not None and fits:  # FSDP and DeepSpeed load checkpoints after `on_fit_start`
+                self._drop_stale_average(trainer)
         ours = checkpoint.get(FORMAT_KEY, {})
         self.progress = replace(self.progress, images=ours.get("images", 0), images_per_iteration=0)
         self.augmentations.state.copy_(ours.get("augmentation", self.augmentations.new_state()))
@@ -419,6 +415,16 @@ class AdversarialModule(ImageSampler):
         """Creates and returns the averaged generator, a frozen copy of the generator in evaluation mode."""
         self._copies.averaged = self._full_generator()
         return self._copies.averaged
+
+    def _drop_stale_average(self, trainer: Trainer) -> None:
+        """Drops an averaged generator that no callback updates in this training, so that it is never measured."""
+        callbacks = callbacks_of(trainer, GenerativeCallback)
+        if self.averaged_generator is None or any(callback.updates_average for callback in callbacks):
+            return
+        rank_zero_warn(
+            "the checkpoint has an averaged generator, but there is no EMA callback to update it: it is dropped."
+        )
+        self._copies.averaged = None
 
     def gather_generator(self) -> None:
         """Gathers the weights for sampling if a strategy shards the networks; every rank must call it.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.modes import evaluating
 from lit_gans.common.noise import mix
 from lit_gans.common.precision import tf32
 from lit_gans.data.class_frequencies import in_proportion
@@ -36,18 +36,6 @@ class GeneratorCopies:
 
     averaged: nn.Module | None = None
     full: nn.Module | None = None
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Context manager that sets every layer to evaluation mode and restores the previous modes on exit."""
-    training = [layer for layer in module.modules() if layer.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for layer in training:
-            layer.training = True
 
 
 class ImageSampler(GANDefinition):

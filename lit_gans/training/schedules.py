@@ -24,12 +24,14 @@ class Progress:
         images: number of real images that all ranks together have trained on.
         total: total number of generator iterations of the training. 0 if no schedule needs it.
         images_per_iteration: number of real images of all ranks in this iteration. 0 before the first iteration.
+        passed: number of iterations since the previous iteration that trained the discriminators.
     """
 
     iterations: int = 0
     images: int = 0
     total: int = 0
     images_per_iteration: int = 0
+    passed: int = 1
 
     @property
     def images_seen(self) -> int:
@@ -44,6 +46,14 @@ class Progress:
             num_images: number of real images of all ranks in the next iteration.
         """
         return Progress(iterations, self.images_seen, self.total, num_images)
+
+    def is_due(self, every: int, offset: int = 0) -> bool:
+        """Returns whether an action is due that is performed in the iterations `offset`, `offset + every`, ...
+
+        If such an iteration did not train the discriminators, the action is due in the next iteration that does.
+        """
+        iteration = self.iterations - offset
+        return iteration // every > (iteration - self.passed) // every
 
 
 class Schedule(ABC):

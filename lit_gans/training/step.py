@@ -6,8 +6,8 @@ implements the backend in plain PyTorch. `trainer_backend.py` implements it with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from lit_gans.common.compilation import uncompiled
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.modes import frozen
 from lit_gans.common.noise import Noise, mix, seed_dropout
 from lit_gans.common.precision import tf32
 from lit_gans.networks.spectral import one_power_iteration, spectral_layers
@@ -150,7 +151,8 @@ class TrainingStep:
         num = len(microbatches)
         total: dict[str, Tensor] = {}
         generates = "fake" not in microbatches[0]
-        with self._training_only(names), self._one_power_iteration(generates):
+        others = [parameter for name, weights in self._trainable.items() if name not in names for parameter in weights]
+        with frozen(others), self._one_power_iteration(generates):
             for index, batch in enumerate(microbatches):
                 terms = terms_of(batch)
                 # gradients are averaged over the ranks only in the last microbatch
@@ -166,23 +168,6 @@ class TrainingStep:
             for name in names:
                 self.backend.step(name)
         return total
-
-    @contextmanager
-    def _training_only(self, names: tuple[str, ...]) -> Iterator[None]:
-        """Context manager in which only the named networks are trained.
-
-        Inside, the parameters of all other networks are frozen, so that no gradients of these parameters are computed.
-        Parameters that were already frozen stay frozen on exit.
-        """
-        others = [parameter for name, weights in self._trainable.items() if name not in names for parameter in weights]
-        frozen = [parameter for parameter in others if parameter.requires_grad]
-        for parameter in frozen:
-            parameter.requires_grad_(False)
-        try:
-            yield
-        finally:
-            for parameter in frozen:
-                parameter.requires_grad_(True)
 
     def _one_power_iteration(self, generates: bool) -> AbstractContextManager[None]:
         """Context manager in which each spectral norm runs one power iteration.
@@ -226,7 +211,7 @@ class TrainingStep:
     def penalty_weights(self) -> dict[Kind, float]:
         """Returns the nonzero weights of R1 ("real") and R2 ("fake") in this iteration."""
         gan = self.gan
-        if gan.progress.iterations % gan.r1_every:
+        if not gan.progress.is_due(gan.r1_every):
             return {}
         weights: dict[Kind, float] = {"real": gan.now(gan.r1_gamma), "fake": gan.now(gan.r2_gamma)}
         return {kind: weight * gan.r1_every for kind, weight in weights.items() if weight}

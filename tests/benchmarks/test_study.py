@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from torch.autograd import DeviceType
 
-from benchmarks.study import command, processes
-from benchmarks.study.cells import PRESETS, Machine, Sizes
+from benchmarks.study import command, measure, processes
+from benchmarks.study.cells import PRESETS, Cell, Machine, Sizes
 from benchmarks.study.command import study
 from benchmarks.study.measure import curve
 from benchmarks.study.parts import PARTS, planned, tables_of
@@ -74,6 +74,21 @@ def test_each_cell_is_measured_once_before_any_is_repeated_and_late_ones_are_not
     assert order == [2, 4, 4, 2, 2, 4]
     study(**arguments, output=str(tmp_path / "late"), minutes=0.0)
     assert order[6:] == [2, 4]
+
+
+@pytest.mark.parametrize("batch_size", [8, 64])
+def test_a_cell_ends_in_time(monkeypatch, batch_size):
+    clock = [0.0]
+    monkeypatch.setattr(measure, "now", lambda device: clock[0])
+    settings = {"warmup": 1, "steps": 50, "seconds": 2.0, "step_limit": 15.0}
+    timing = measure.Clock(Cell("", "", {"batch_size": batch_size, "device": "cpu"}, [], settings), probes=True)
+    trainer = SimpleNamespace(should_stop=False, strategy=SimpleNamespace(broadcast=lambda value: value))
+    while not trainer.should_stop:
+        clock[0] += 0.5
+        timing.on_train_batch_end(trainer, SimpleNamespace(device=None))
+    assert timing.steps == 4
+    assert timing.seconds == pytest.approx(0.5)
+    assert clock[0] <= 0.5 * (3 + 4), "two or three steps come before them"
 
 
 def test_every_part_has_cells_whose_overrides_compose():

@@ -117,6 +117,50 @@ def test_a_resumed_training_knows_the_best_few(kept, tmp_path):
     assert seen[5] == {"best": 3, "last": 5, **numbered("best", 3, 4)}
 
 
+def test_a_run_that_resumes_an_earlier_checkpoint_keeps_no_best_of_its_future(kept, tmp_path):
+    settings = {"monitor": "metric/given", "every_n_train_steps": 1}
+    kept(4, Given([9.0, 5.0, 6.0, 4.0, 1.0]), keep_last=9, **settings)
+    folder = tmp_path / "checkpoints"
+    with pytest.warns(UserWarning, match=r"best.ckpt is of iteration 4, but .* iteration 1: .* best-00000004.ckpt"):
+        seen = kept(3, Given([7.0]), resume=folder / "step-00000002.ckpt", **settings)
+    best = {name: step for name, step in seen[3].items() if name.startswith("best")}
+    assert best == {"best": 3, "best-00000004": 4}, "the best until iteration 2 has no file any more"
+
+
+def test_a_resumed_run_that_keeps_more_of_the_best_keeps_the_first_one(kept, tmp_path):
+    kept(3, Given([9.0, 5.0, 6.0, 4.0]), monitor="metric/given")
+    last = tmp_path / "checkpoints/last.ckpt"
+    seen = kept(5, Given([8.0, 3.0]), resume=last, monitor="metric/given", save_top_k=3)
+    assert {**numbered("best", 3, 4), "best": 3}.items() <= seen[4].items()
+    assert {**numbered("best", 3, 4, 5), "best": 5}.items() <= seen[5].items()
+
+
+def test_a_value_that_is_not_logged_again_is_not_one_of_the_best(kept):
+    def log(trainer, module, *_):
+        if trainer.global_step in (1, 4):
+            module.log("own", 6.0 - trainer.global_step)
+
+    seen = kept(6, LambdaCallback(on_train_batch_end=log), monitor="own", save_top_k=3)
+    assert {name for name in seen[6] if name.startswith("best-")} == {*numbered("best", 1, 4)}
+
+
+def test_handlers_that_a_user_sets_after_a_training_stay(tiny_gan, random_images, fit):
+    received, before = [], signal.getsignal(signal.SIGTERM)
+    checkpoint = RunCheckpoint()
+    try:
+        trainer = fit(tiny_gan(), random_images(), 1, callbacks=[checkpoint], enable_checkpointing=True)
+        signal.signal(signal.SIGTERM, lambda *_: received.append("mine"))
+        checkpoint.teardown(trainer, trainer.lightning_module, "predict")
+        signal.raise_signal(signal.SIGTERM)
+        assert received == ["mine"]
+        trainer.fit_loop.epoch_loop.max_steps = 2
+        trainer.fit(trainer.lightning_module, random_images())
+        signal.raise_signal(signal.SIGTERM)
+        assert received == ["mine"] * 2
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_time_counts_from_the_last_save(kept, monkeypatch):
     """An iteration takes 4 seconds here."""
     clock = {"now": 100.0}

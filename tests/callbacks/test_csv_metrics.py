@@ -49,6 +49,15 @@ def test_a_resumed_run_keeps_what_came_before_and_writes_the_rest_again(tmp_path
     assert rows(tmp_path)[-1]["fid"] == "5.0", "what was measured before the checkpoint stays"
 
 
+def test_rows_of_after_the_checkpoint_are_dropped_even_if_the_next_row_is_later(tmp_path):
+    log(tmp_path, (10, 20, 25)).log_metrics({"loss": 30.0, "fid": 5.0}, step=30)
+    second = CSVMetrics(str(tmp_path))
+    second.resume_at(20)
+    second.log_metrics({"loss": -30.0}, step=30)
+    assert losses(tmp_path) == {10: 10, 20: 20, 30: -30}
+    assert not rows(tmp_path)[-1].get("fid")
+
+
 def test_a_logger_of_two_runs_keeps_their_rows_apart(tmp_path):
     logger = log(tmp_path, (10, 20))
     logger.finalize("success")

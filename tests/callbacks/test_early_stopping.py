@@ -41,10 +41,43 @@ def test_an_old_value_is_no_measurement(tiny_gan, random_images, fit):
 
 def test_a_resumed_run_waits_on(tiny_gan, random_images, fit):
     stopping = StopOnPlateau(patience=3, monitor="metric/given")
-    stopping.load_state_dict({"best_value": 1.0, "waited": 1})
-    assert stopping.state_dict() == {"best_value": 1.0, "waited": 1}
+    state = {"metric": "metric/given", "best_value": 1.0, "waited": 1}
+    stopping.load_state_dict(state)
+    assert stopping.state_dict() == state
     trainer = fit(tiny_gan(), random_images(), 6, callbacks=[Given((2.0, 3.0, 0.5)), stopping])
     assert trainer.global_step == 1
+
+
+class Fid(Given):
+    headline = "metric/fid_given"
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.directions = {self.headline: "min"}
+
+    def measure(self, trainer, module):
+        return {self.headline: next(self.remaining)}
+
+
+def test_the_best_of_another_metric_is_forgotten(tiny_gan, random_images, fit, tmp_path):
+    """A smaller value of the first metric would keep the best checkpoint of the second one from being saved."""
+
+    def train(max_steps, fid, monitor, resume=None):
+        given = Given([50.0, 41.0, 40.0, 45.0, 45.0, 45.0])
+        own = [StopOnPlateau(2, monitor), RunCheckpoint(1, monitor)]
+        trainer = fit(tiny_gan(), random_images(), max_steps, resume, callbacks=[Fid(fid), given, *own])
+        return trainer, *own
+
+    last = tmp_path / "checkpoints/last.ckpt"
+    _, _, first = train(2, [9.0, 2.0, 3.0], "auto")
+    assert (first.best_step, first.best_value) == (1, 2.0)
+    _, stopping, same = train(3, [1.0], "metric/fid_given", last)
+    assert (same.best_step, same.best_value, same.untrained_value) == (3, 1.0, 9.0)
+    assert (stopping.best_value, stopping.waited) == (1.0, 0)
+    with pytest.warns(UserWarning, match="is of metric/fid_given, but metric/given is monitored now"):
+        trainer, stopping, other = train(6, [5.0] * 3, "metric/given", last)
+    assert (trainer.global_step, other.best_step, other.best_value, other.untrained_value) == (6, 5, 41.0, None)
+    assert (stopping.best_value, stopping.waited) == (41.0, 1)
 
 
 @pytest.mark.parametrize("callback", [StopOnPlateau, RunCheckpoint])
@@ -65,3 +98,50 @@ def test_a_value_that_nothing_logs_is_refused_at_once(tiny_gan, random_images, f
         callbacks = [own, callback(monitor=name, **settings)]
         here["default_root_dir"] = tmp_path / name
         assert fit(tiny_gan(), random_images(), 2, callbacks=callbacks, **here).global_step == 2
+
+
+class Other(Given):
+    headline = "metric/other"
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.directions = {self.headline: "min"}
+
+    def measure(self, trainer, module):
+        return {self.headline: next(self.remaining)}
+
+
+LOGS = LambdaCallback(on_train_batch_end=lambda trainer, module, *_: module.log("own", 1.0))
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_logged_value_counts_once_an_iteration(tiny_gan, random_images, fit, others):
+    measured = [Given([1.0] * 9), Other([1.0] * 9)][: 1 + others]
+    stopping = StopOnPlateau(4, "own")
+    assert fit(tiny_gan(), random_images(), 8, callbacks=[LOGS, *measured, stopping]).global_step == 5
+
+
+@pytest.mark.parametrize("first", ["stopping", "measured"])
+def test_a_value_of_before_a_resume_does_not_count_again(tiny_gan, random_images, fit, tmp_path, first):
+    def train(max_steps, given, other, resume=None):
+        own = [StopOnPlateau(9, "metric/given"), RunCheckpoint(1, "metric/given")]
+        measured = [Given(given, every_n_steps=2), Other(other)]
+        callbacks = [*own, *measured] if first == "stopping" else [*measured, *own]
+        fit(tiny_gan(), random_images(), max_steps, resume, callbacks=callbacks, enable_checkpointing=True)
+        return own[0].state_dict()
+
+    last = tmp_path / "checkpoints/last.ckpt"
+    expected = {"metric": "metric/given", "read_at": 2, "best_value": 5.0, "waited": 1}
+    assert train(2, [5.0, 7.0], [1.0] * 3) == expected
+    assert train(3, [6.0], [1.0], last) == {**expected, "read_at": 3, "waited": 2}
+    assert train(5, [4.0, 8.0], [1.0] * 2, last) == {**expected, "read_at": 5, "best_value": 4.0}
+
+
+def test_patience_without_a_fid_is_refused(tiny_gan, random_images, fit):
+    said = r"patience=2: no FID is measured.* set monitor= to a key that is measured \(metric/given\)"
+    with pytest.raises(RefusedInput, match=said):
+        fit(tiny_gan(), random_images(), 3, callbacks=[Given([9.0] * 4), StopOnPlateau(2)])
+
+
+def test_a_checkpoint_of_an_earlier_version_is_loaded():
+    assert RunCheckpoint().loads_state_of("RunCheckpoint(metric/fid_digits)", {})

@@ -194,3 +194,24 @@ def test_a_score_that_so_few_images_do_not_allow_is_left_out_and_log_report_and_
     sentence = "nothing measures it; did you mean 'metric/.*'.* kid is left out: 48 images are too few"
     with pytest.raises(RefusedInput, match=sentence):
         fit(tiny_gan(), random_images(), 1, callbacks=[metrics, steered], enable_checkpointing=True)
+
+
+@pytest.mark.parametrize(("direction", "best"), [("min", (2.0, 3)), ("max", (5.0, 2))])
+def test_what_is_not_a_number_is_never_the_best_value(tiny_gan, random_images, fit, direction, best):
+    given = Given([9.0, float("nan"), 5.0, 2.0], direction)
+    fit(tiny_gan(), random_images(), 3, callbacks=[given])
+    assert given.best == {"metric/given": best}
+
+
+def test_values_of_an_earlier_training_are_gone_before_the_first_measurement(tiny_gan, random_images, fit):
+    class Looks(Given):
+        def measure(self, trainer, module):
+            seen.append((trainer.global_step, dict(self.values), dict(self.best)))
+            return super().measure(trainer, module)
+
+    seen, given = [], Looks([9.0, 1.0, 8.0, 7.0])
+    for _ in range(2):
+        trainer = fit(tiny_gan(), random_images(), 1, callbacks=[given])
+    assert [look for look in seen if look[0] == 0] == [(0, {}, {})] * 2
+    assert given.best == {"metric/given": (7.0, 1)}
+    assert trainer.callback_metrics["metric/given"] == 7.0

@@ -27,6 +27,19 @@ def test_a_new_run_begins_with_the_trained_networks_and_nothing_else(tiny_gan, r
             fit(other, random_images(), max_steps=1, callbacks=[InitFrom(path)])
 
 
+def test_a_trainer_that_continues_keeps_what_it_has_trained(tiny_gan, random_images, fit, tmp_path):
+    path, starts = str(tmp_path / "some.ckpt"), []
+    fit(tiny_gan(seed=1), random_images(), max_steps=1).save_checkpoint(path)
+    module = tiny_gan(seed=2)
+    look = LambdaCallback(on_train_start=lambda trainer, module: starts.append(deepcopy(module.state_dict())))
+    trainer = fit(module, random_images(), max_steps=2, callbacks=[InitFrom(path), look])
+    trained = deepcopy(module.state_dict())
+    trainer.fit_loop.epoch_loop.max_steps = 4
+    trainer.fit(module, random_images())
+    assert trainer.global_step == 4
+    torch.testing.assert_close(starts[1], trained, rtol=0, atol=0)
+
+
 def test_networks_of_another_size_copy_the_layers_that_fit_and_report_it(
     tiny_gan, random_images, fit, tmp_path, caplog
 ):

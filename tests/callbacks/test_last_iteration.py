@@ -108,11 +108,16 @@ def test_the_last_iteration_is_measured_compared_and_saved_once(ended, end):
     assert trainer.global_step == LAST
     assert measured.at == [0, 2, 4, LAST]
     assert measured.measured_at == LAST
-    assert trainer.checkpoint_callback.state_dict() == {"top": {LAST: 6.0}, "untrained_value": 9.0, "recent": []}
+    assert trainer.checkpoint_callback.state_dict() == {
+        "metric": "metric/given",
+        "top": {LAST: 6.0},
+        "untrained_value": 9.0,
+        "recent": [],
+    }
     for name in ("best", "last"):
         content = torch.load(folder / f"checkpoints/{name}.ckpt", weights_only=True)
         assert content["global_step"] == LAST
-        assert content["callbacks"]["RunCheckpoint(metric/given)"] == trainer.checkpoint_callback.state_dict()
+        assert content["callbacks"]["RunCheckpoint"] == trainer.checkpoint_callback.state_dict()
         assert content["callbacks"]["Measured"]["measured_at"] == LAST
     with (folder / "metrics.csv").open() as file:
         rows = {int(row["step"]): row for row in csv.DictReader(file)}

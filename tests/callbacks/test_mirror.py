@@ -2,6 +2,7 @@
 
 import csv
 import io
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from lit_gans.callbacks import Mirror, RunCheckpoint, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.remote import Remote
-from lit_gans.common.errors import FailedWrite
+from lit_gans.common.errors import FailedWrite, RefusedInput
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_a_checkpoint_arrives_after_its_rows_and_a_marker_last(train, address, m
         (sharded / name).touch()
     written.clear()
     mirror._sent.clear()
-    mirror._start(folder).result()
+    mirror._start().result()
     checkpoints = [name for name in written if name.startswith("checkpoints/")]
     marker = "checkpoints/best.ckpt/commit.json"
     assert written[-4:] == checkpoints
@@ -121,9 +122,9 @@ def test_a_checkpoint_that_is_replaced_while_its_rows_are_copied_arrives_as_it_w
 
     monkeypatch.setattr(Remote, "write", replaced_meanwhile)
     mirror._sent.clear()
-    mirror._start(folder).result()
+    mirror._start().result()
     assert there(address)["checkpoints/last.ckpt"] == before
-    mirror._start(folder).result()
+    mirror._start().result()
     assert there(address)["checkpoints/last.ckpt"] == last.read_bytes()
 
 
@@ -135,7 +136,7 @@ def test_unchanged_files_are_copied_once_and_unfinished_ones_never(train, addres
     assert written.count("samples/000000.png") == 1
     assert written.count("checkpoints/last.ckpt") == 3
     (folder / "checkpoints" / "last.ckpt.part").touch()
-    mirror._start(folder).result()
+    mirror._start().result()
     assert "checkpoints/last.ckpt.part" not in there(address)
 
 
@@ -163,3 +164,27 @@ def test_a_copy_that_is_not_complete_at_the_end_is_an_error(train, address, monk
     with pytest.raises(FailedWrite, match=f"{address} cannot be written: Permission denied"):
         train(2)
     assert read_checkpoint(tmp_path / "run")["global_step"] == 2
+
+
+def test_what_is_deleted_here_stays_there(train, address, tmp_path):
+    mirror = Mirror(address)
+
+    class Deletes(Callback):
+        def on_train_batch_start(self, trainer, *_):
+            if trainer.global_step == 4:
+                mirror._sending.result()
+                self.before = there(address).keys()
+                shutil.rmtree(trainer.default_root_dir)
+
+    deletes = Deletes()
+    with pytest.raises(FailedWrite, match="was deleted during the training"):
+        train(9, deletes, mirror=mirror, every_n_train_steps=1, keep_last=2)
+    assert "checkpoints/step-00000003.ckpt" in deletes.before
+    assert there(address).keys() >= deletes.before
+
+
+def test_a_refused_run_copies_nothing(train, address, tiny_gan, random_images, fit, tmp_path):
+    train(2, mirror=Mirror(f"{address}/other"))
+    with pytest.raises(RefusedInput, match="has the checkpoints of another run"):
+        train(2, mirror=Mirror(address))
+    assert not [name for name in Remote(address).files() if not name.startswith("other/")]

@@ -4,11 +4,13 @@ import pytest
 import torch
 from ema_pytorch.post_hoc_ema import KarrasEMA, PostHocEMA, sigma_rel_to_gamma, solve_weights
 from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import LambdaCallback
 from safetensors.torch import load_file, save_file
 
 from lit_gans.callbacks import EMA, PowerEMA
 from lit_gans.callbacks.power_ema import combination, exponent, load_average, snapshots_in
 from lit_gans.common.errors import RefusedInput
+from tests.tiny import quiet_trainer
 
 WIDTHS = (0.05, 0.1)
 EXACT = {"rtol": 1e-11, "atol": 1e-12}
@@ -148,6 +150,21 @@ def test_a_resumed_run_has_the_snapshots_of_an_uninterrupted_run(tiny_gan, rando
     run("whole", steps=2)  # a new run in the same folder
     assert [*snapshots(tmp_path / "whole")] == ["000001.safetensors", "000002.safetensors"]
     torch.testing.assert_close({p.name: load_file(p) for p in (tmp_path / "whole/averages-1").iterdir()}, whole)
+
+
+def test_a_trainer_continues_its_averages_after_an_exception(tiny_gan, random_images, fit, tmp_path):
+    def ends(trainer, *_):
+        if trainer.global_step == 2 and not ended:
+            ended.append(True)
+            raise MemoryError("once")
+
+    ended, average, module = [], PowerEMA(num=4), tiny_gan()
+    callbacks = [average, LambdaCallback(on_train_batch_start=ends)]
+    trainer = quiet_trainer(max_steps=4, max_epochs=-1, callbacks=callbacks, default_root_dir=tmp_path)
+    with pytest.raises(MemoryError):
+        trainer.fit(module, random_images())
+    trainer.fit(module, random_images())
+    assert [snapshot.iteration for snapshot in snapshots_in(PowerEMA.folder(trainer))] == [1, 2, 3, 4]
 
 
 def test_what_cannot_be_averaged_is_refused_at_the_start(tiny_gan, random_images, fit, tmp_path):

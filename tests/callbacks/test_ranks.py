@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from lit_gans.callbacks import (
+    EMA,
     GenerativeMetrics,
     ModeMetrics,
     PairedMetrics,
@@ -133,3 +134,19 @@ def test_power_function_averages_of_networks_in_shards(strategy, tmp_path):
             trained = (step[f"generator.{name}"] for step in weights)
             expected = sum(share * each for share, each in zip(shares, trained, strict=True))
             torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-7)
+
+
+def resumed_without_ema(path, strategy):
+    """Returns whether the averaged generator of a checkpoint is left when the training goes on without EMA."""
+    torch.set_num_threads(1)
+    module = tiny_gan(seed=3)
+    with tempfile.TemporaryDirectory() as folder, pytest.warns(UserWarning, match="no EMA callback to update it"):
+        fit(module, random_images(batch_size=4), 2, path, devices=1, strategy=strategy, default_root_dir=folder)
+    return module.averaged_generator is not None
+
+
+@pytest.mark.parametrize("strategy", ["network_ddp", "network_fsdp", "network_deepspeed_stage_3"])
+def test_an_average_that_nothing_updates_is_dropped_whenever_the_strategy_loads_it(strategy, tmp_path):
+    path = tmp_path / "some.ckpt"
+    fit(tiny_gan(seed=3), random_images(batch_size=8), 1, callbacks=[EMA()]).save_checkpoint(path)
+    assert run("tests.callbacks.test_ranks.resumed_without_ema", tmp_path, 1, path=path, strategy=strategy) == [False]

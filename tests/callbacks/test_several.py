@@ -60,6 +60,19 @@ def test_other_settings_of_the_same_scores_load_the_state(train, tmp_path):
     assert loaded.first == saved.first
 
 
+def test_values_of_scores_that_are_no_longer_measured_are_dropped(train, tmp_path):
+    kid = {"kid": KernelInceptionDistance(subset_size=16, subsets=2)}
+    both = metrics(DigitsExtractor(), scores={"fid": FrechetInceptionDistance(), **kid})
+    train(2, EMA(), both, RunCheckpoint())
+    assert "metric/kid_digits" in both.best
+    loaded = metrics(DigitsExtractor())
+    trainer, _ = train(3, EMA(), loaded, RunCheckpoint(), resume=tmp_path / "checkpoints/last.ckpt")
+    for names in (loaded.values, loaded.first, loaded.best):
+        assert [*names] == ["metric/fid_digits"]
+    assert "metric/kid_digits" not in trainer.callback_metrics
+    assert loaded.best_lines() is not None
+
+
 def test_two_scores_of_one_extractor_may_have_callbacks_of_their_own(train):
     kid = {"kid": KernelInceptionDistance(subset_size=16, subsets=2)}
     callbacks = metrics(DigitsExtractor()), metrics(DigitsExtractor(), 1, scores=kid)

@@ -70,6 +70,7 @@ def test_utilization_is_processor_time_and_the_share_between_steps_without_what_
         callback.on_train_batch_end(trainer, module, None, IMAGES, 0)
         with paused(trainer):
             clocks["wall"] += 5.0
+            clocks["processor"] += 9.0
     module.log_dict.assert_called_once()  # at the logged iteration alone
     seconds = 50 + 1 + 3 + 1
     assert module.log_dict.call_args.args[0] == {
@@ -79,6 +80,13 @@ def test_utilization_is_processor_time_and_the_share_between_steps_without_what_
         "utilization/waiting": pytest.approx(3 / seconds),
     }
     assert callback.seconds == pytest.approx(seconds)
+    clocks["wall"] += 2.0
+    trainer.global_step = 3
+    callback.on_train_batch_end(trainer, module, None, IMAGES, 0)
+    callback.on_train_end(trainer, module)
+    clocks["wall"] += 100.0
+    assert callback.seconds == pytest.approx(seconds + 2), "the time ends with the training"
+    assert callback.mean_images_per_second == pytest.approx(18 / (seconds + 2)), "iterations after the last value count"
 
 
 def test_of_a_training_all_updates_count_and_no_time_of_samples_measurements_and_checkpoints(

@@ -89,6 +89,13 @@ def test_a_discriminator_that_wins_is_logged_once_and_immediately(rigged, lines)
     assert {look.accuracy["discriminator"] for look in lines.looks} == {1.0}
 
 
+def test_a_patience_of_more_checks_than_are_kept_ends(rigged, lines, monkeypatch):
+    monkeypatch.setattr(module_of_watch, "_KEPT_LOOKS", 2)
+    (line,) = lines(rigged(), Shown(), 9)
+    assert line.startswith("health at iteration 4: discriminator wins")
+    assert [look.iteration for look in lines.looks] == [4, 5, 6, 7, 8, 9]
+
+
 @pytest.mark.parametrize("wrong", [1, 32])
 def test_accuracy_is_that_of_the_worse_kind(rigged, lines, wrong):
     (line,) = lines(rigged(), Shown(wrong), 5)

@@ -189,6 +189,16 @@ def test_a_sweeper_receives_the_best_value_and_continues_after_a_failed_job(trai
 
 
 @pytest.mark.runs
+def test_a_sweep_of_which_every_job_fails_says_so(train, tmp_path, optuna):
+    arguments, trained = optuna
+    given = [*OWN, "hydra.sweeper.direction=maximize", "model.latent_dim=choice(5)", "hydra.sweeper.n_trials=2"]
+    assert train(*arguments, *given) == 1
+    assert {*trained} == {5}
+    assert train.err.endswith("lit-gans: every job of the sweep has failed, so that none is the best.\n")
+    assert "No trials" not in train.err
+
+
+@pytest.mark.runs
 def test_a_sweeper_without_a_score_or_in_the_wrong_direction_ends_before_the_first_iteration(train, optuna):
     arguments, trained = optuna
     assert train(*arguments) == 2

@@ -328,7 +328,6 @@ WRONG_TABLES = {
         other_names(),
         "20 of its 20 rows name no image in .*, such as 00000/image00000000.png .an image there is",
     ),
-    "vectors": ({"labels": [[name, [0, 1]] for name in NAMES]}, "img00000000.png: the label is a vector of 2 numbers"),
     "numbers": ({"labels": [[name, 0.5] for name in NAMES]}, "the label is 0.5, expected a whole number or a name"),
     "half": ({"labels": TABLE["labels"][:12]}, "8 of the 20 images in .* have no class in the file, such as 00001/img"),
     "twice": ({"labels": TABLE["labels"] * 2}, "20 of its 40 rows name a file again"),
@@ -347,8 +346,14 @@ def test_a_dataset_json_that_does_not_fit(tmp_path, data, pack, table, sentence)
 
 def test_a_dataset_json_that_is_no_json(tmp_path, data):
     write_folder(tmp_path / "folder", content() | {"dataset.json": b'{"labels": [['})
-    with pytest.raises(RefusedInput, match=r"dataset.json cannot be read: Expecting value"):
+    expected = (
+        r'is not JSON \(Expecting value: .*\): expected {"labels": \[\["FILE", CLASS\], ...\]} or {"labels": null}'
+    )
+    with pytest.raises(RefusedInput, match=rf"folder/dataset.json {expected}"):
         data("folder")
+    (tmp_path / "rows.json").write_text('{"labels": ')
+    with pytest.raises(RefusedInput, match=rf"data.labels=.*rows.json {expected}"):
+        data("folder", labels=str(tmp_path / "rows.json"))
 
 
 def test_a_json_file_that_is_given_as_labels_without_labels(tmp_path, data):
@@ -380,9 +385,25 @@ def test_pairs_that_are_incomplete(tmp_path, data):
     ):
         data("alone")
     assert len(data("alone", on_error="skip").packed.images) == 18
-    write_shards(tmp_path / "vectors", ending="json", label=lambda index: [0, 1])
-    with pytest.raises(RefusedInput, match=r"img0+.json: the label is a vector of 2 numbers"):
-        data("vectors")
+
+
+@pytest.mark.parametrize("write", ["folder", "shards"])
+def test_labels_that_are_vectors_are_no_classes_unless_they_are_asked_for(tmp_path, data, caplog, write):
+    """The `dataset.json` of generators of scenes has the pose of the camera of each image."""
+    poses = {"labels": [[name, [0.5] * 25] for name in NAMES]}
+    if write == "folder":
+        write_folder(tmp_path / "data", content(poses))
+    else:
+        write_shards(tmp_path / "data", ending="json", label=lambda index: [0.5] * 25)
+    read = data("data")
+    assert (read.num_classes, len(read.packed.images)) == (0, NUM)
+    (line,) = [record.getMessage() for record in caplog.records if "vector" in record.getMessage()]
+    assert "the label is a vector of 25 numbers, expected a whole number or a name" in line
+    assert line.endswith("The images are read without classes.")
+    (tmp_path / "poses.json").write_text(json.dumps(poses))
+    if write == "folder":
+        with pytest.raises(RefusedInput, match=r"data.labels=.*poses.json: .*the label is a vector of 25 numbers"):
+            data("data", labels=str(tmp_path / "poses.json"))
 
 
 @pytest.mark.parametrize(

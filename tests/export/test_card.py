@@ -63,7 +63,8 @@ def test_unknown_data_have_no_license_until_the_user_states_it(checkpoint, tmp_p
     assert all("somebody" not in path.read_text() for path in (folder / CARD, folder / CONFIG))
     save_networks(checkpoint(FOLDER), folder, license="mit")
     assert header(folder).license == "mit"
-    for wrong in ("CC BY-SA 4.0", "MIT", ""):
+    save_networks(checkpoint(FOLDER), folder, license="openrail++")
+    for wrong in ("CC BY-SA 4.0", "MIT", "", "mitt", "cc-by-sa", "mit or isc"):
         with pytest.raises(RefusedInput, match=f"license={wrong}: use an identifier of the Hugging Face Hub"):
             save_networks(checkpoint(), folder, license=wrong)
 

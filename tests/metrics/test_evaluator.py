@@ -279,6 +279,34 @@ def test_an_extractor_without_a_name_is_refused():
             make(Nameless())
 
 
+def test_real_images_of_an_interrupted_pass_do_not_count_twice():
+    _, expected = measured(num_classes=4)
+    evaluator = evaluator_of(num_classes=4)
+    choose_together([evaluator], REAL)
+
+    def interrupted(batches):
+        yield next(iter(batches))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        extract_together([evaluator], REAL, follow=interrupted)
+    extract_together([evaluator], REAL)
+    assert evaluator.measure(FAKE, ASKED) == pytest.approx(expected, rel=1e-9)
+
+
+def test_real_images_that_are_fewer_when_they_are_read_again_are_refused():
+    class Shrinks(Labeled):
+        reads = 0
+
+        def real_batches(self, batch_size=256):
+            self.reads += 1
+            batches = [*super().real_batches(batch_size)]
+            return iter(batches if self.reads == 1 else batches[:2])
+
+    with pytest.raises(RefusedInput, match="up to number 32, but up to number 100 when they were counted"):
+        evaluator_of(num_classes=4).add_real(Shrinks())
+
+
 def test_scores_of_one_key_are_refused():
     with pytest.raises(RefusedInput, match="the scores kid and small both measure metric/kid_pixels"):
         evaluator_of(scores={"kid": KernelInceptionDistance(), "small": KernelInceptionDistance(subset_size=10)})
@@ -289,7 +317,7 @@ def test_images_in_another_range_shape_or_type_do_not_reach_a_score():
     for wrong in (torch.zeros(61, 1, 2, 2), torch.zeros(61, 4, dtype=torch.uint8), FAKE.repeat(1, 2, 1, 1)):
         with pytest.raises(RefusedInput, match=r"expected uint8 \(n, c, h, w\) with 1, 3 or 4 channels"):
             evaluator.measure(wrong, ASKED)
-    with pytest.raises(RefusedInput, match="Expected 61 generated images, received 39"):
+    with pytest.raises(RefusedInput, match="Expected num_samples=61 generated images, received 39"):
         evaluator.measure(FAKE[:39], ASKED[:39])
     with pytest.raises(RuntimeError, match="no real images to compare with"):
         evaluator_of().measure([])

@@ -9,6 +9,7 @@ from torchmetrics import Metric, MetricCollection
 from torchmetrics.wrappers import FeatureShare
 
 from lit_gans import metrics
+from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.base import Features
 from lit_gans.metrics.scores.classes import LabeledScore
 from tests.metrics.cells import ASKED, FAKE, REAL, Pixels, add, all_scores, images
@@ -30,7 +31,8 @@ def test_a_score_states_what_its_values_are(score):
     assert isinstance(score, Metric)
     assert score.higher_is_better in (True, False)
     assert score.is_differentiable is False
-    assert score.full_state_update is False
+    with pytest.raises(RefusedInput, match="has no value of a single batch: add images with update"):
+        score(FAKE)
     assert score.named(score.compute()).keys() == score.directions.keys()
     assert ("max" in score.directions.values()) == score.higher_is_better
 

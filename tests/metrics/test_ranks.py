@@ -1,8 +1,11 @@
 """Two processes measure what one does, whatever their shares."""
 
+from unittest.mock import patch
+
 import pytest
 
-from tests.metrics.cells import REAL, Pixels, add, all_scores, evaluator_of, values_alone
+from lit_gans.metrics import cache
+from tests.metrics.cells import REAL, Pixels, add, all_scores, evaluate, evaluator_of, values_alone
 from tests.strategies.ranks import run
 
 pytestmark = pytest.mark.ranks
@@ -40,6 +43,26 @@ def test_all_ranks_take_what_the_first_finds_in_the_cache(halves, tmp_path, monk
     assert [[rank["extracted"] for rank in ranks] for ranks in (first, second)] == [[64, 36], [0, 0]]
     assert second[1]["values"] == pytest.approx(values_alone(), rel=1e-6)
     assert second[1]["halves"] == pytest.approx(halves, rel=1e-6)
+
+
+def stored(**arguments):
+    """Measures as `evaluate` does. While the statistics are stored, torchmetrics must not gather by itself, because
+    nccl cannot gather the rows, which are in main memory.
+    """
+    save = cache.save
+
+    def checked(*given):
+        with patch("torchmetrics.metric.gather_all_tensors", side_effect=AssertionError("gathered by torchmetrics")):
+            save(*given)
+
+    with patch.object(cache, "save", checked):
+        return evaluate(**arguments)
+
+
+def test_the_statistics_are_gathered_as_every_other_state(tmp_path, monkeypatch):
+    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
+    found = run(f"{__name__}.stored", tmp_path, store=True, fake_ends=(31, 61))
+    assert found[0]["values"] == pytest.approx(values_alone(), rel=1e-6)
 
 
 @pytest.mark.parametrize("ends", [(31, 100), (100, 100)])  # the last: one rank has none

@@ -238,6 +238,25 @@ def test_an_adaptive_augmentation_is_part_of_the_state():
     assert "augmentation_state" in adversary.state_dict()
 
 
+@pytest.mark.parametrize(
+    ("first", "penalized_at", "adapted_at"), [(0, [0, 4, 8], [4, 8]), (1, [5, 9], [3, 7, 11]), (3, [5, 9], [3, 7, 11])]
+)
+def test_discriminators_that_train_in_every_other_iteration_are_penalized_and_adapt(first, penalized_at, adapted_at):
+    critic = nn.Sequential(nn.Conv2d(2, 1, 3), nn.Flatten())
+    critic[0].bias.data.fill_(9.0)  # every score is positive, so that each update changes the probability
+    adversary = Adversary(critic, augmentation=Adaptive(over=100), r1_gamma=1.0, penalty_every=4)
+    penalized, adapted = [], []
+    for iteration in range(first, 12, 2):
+        before = adversary.augmentation_state[0].item()
+        for _ in range(2):  # microbatches
+            adversary.discriminator_loss(DATA.float(), OUTPUT.float(), iteration=iteration)
+            penalized += [iteration] if adversary.terms["penalty"] else []
+        adapted += [iteration] if adversary.augmentation_state[0] != before else []
+    assert penalized == [iteration for iteration in penalized_at for _ in range(2)]
+    assert adapted == adapted_at
+    assert adversary.augmentation_state[0].item() == pytest.approx(0.16 * len(adapted_at))
+
+
 def test_no_random_number_is_drawn_unless_an_option_needs_one():
     adversary = Adversary(Critic(), r1_gamma=1.0, lecam=1.0)
     state = torch.get_rng_state()
@@ -302,9 +321,10 @@ def test_other_options_need_no_pairs_of_rows():
     )
 
 
-def test_a_module_list_holds_several_discriminators():
+@pytest.mark.parametrize("held", [nn.ModuleList, lambda critics: nn.ModuleDict(zip("ab", critics, strict=True))])
+def test_a_module_holds_several_discriminators(held):
     critics = [Critic(0), Critic(1)]
-    assert torch.equal(Adversary(nn.ModuleList(critics)).loss(OUTPUT), Adversary(critics).loss(OUTPUT))
+    assert torch.equal(Adversary(held(critics)).loss(OUTPUT), Adversary(critics).loss(OUTPUT))
 
 
 def test_an_unknown_loss_is_named():

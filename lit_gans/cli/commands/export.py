@@ -76,6 +76,8 @@ def export(
         raise RefusedInput("format=diffusers writes an autoencoder without optimizers: leave out optimizers=.")
     if format == "safetensors" and direction == "b_to_a":
         raise RefusedInput(f"direction={direction}: format=safetensors writes both directions; leave out direction=.")
+    if format != "onnx" and Path(output or "").suffix == ".onnx":
+        raise RefusedInput(f"output={output}: format={format} writes a folder; for an ONNX file, add format=onnx.")
     factors = {"scaling_factor": scaling_factor, "shift_factor": shift_factor}
     factors = {name: value for name, value in factors.items() if value is not None}
     if factors and format != "diffusers":

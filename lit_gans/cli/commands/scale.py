@@ -16,13 +16,14 @@ from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.checkpoint import frame_of, read_with
 from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.modes import evaluating
 from lit_gans.common.noise import Noise
 from lit_gans.common.progress import follow
 from lit_gans.config.load import module_from
 from lit_gans.data.images import images_at, read_at
 from lit_gans.models.autoencoder_kl import AutoencoderKL
 from lit_gans.networks.autoencoder import Autoencoder
-from lit_gans.training.sampling import Weights, evaluating
+from lit_gans.training.sampling import Weights
 
 
 def scale(

@@ -16,7 +16,7 @@ from lit_gans.data.digests import digest_of_files, digest_of_parts
 from lit_gans.data.files import Found, find_images, is_no_folder_of_images, leave_out
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import Source
-from lit_gans.data.sources.labels import STYLEGAN_TABLE, classes_beside, classes_in, is_stylegan_table
+from lit_gans.data.sources.labels import STYLEGAN_TABLE, VectorLabel, classes_beside, classes_in, is_stylegan_table
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +55,9 @@ class Folder(PackedData):
 
     The classes are the first that exist of: the file `labels`; the labels of a `dataset.json` in the folder, which
     StyleGAN's `dataset_tool.py` writes; the classes in the .cls or .json files beside the images, as in a WebDataset;
-    the immediate subfolders, if the folder itself contains no images. If all classes are numbers, they are sorted
-    numerically, otherwise by name; subfolders are always sorted by name.
+    the immediate subfolders, if the folder itself contains no images. Labels that are vectors, such as poses of a
+    camera, are no classes, which a warning says. If all classes are numbers, they are sorted numerically, otherwise by
+    name; subfolders are always sorted by name.
 
     Args:
         root: path of the folder, of an archive, or of a folder of tar archives (shards). An archive is read in place
@@ -80,14 +81,21 @@ class Folder(PackedData):
         images = find_images(self.root, nested=True)
         paths, left_out = images.images, images.left_out(self.on_error, images.folder)
         table = _table_in(images) if labels is None else Path(labels).expanduser()
-        if table is not None:
-            found, without = classes_in(table, images.folder, paths, self.on_error)
-        else:
-            found, without = classes_beside(images, self.on_error)
+        by_subfolder = table is None
+        try:
+            if table is not None:
+                found, without = classes_in(table, images.folder, paths, self.on_error)
+            else:
+                found, without = classes_beside(images, self.on_error)
+        except VectorLabel as error:
+            if labels is not None:
+                raise
+            logger.warning("%s The images are read without classes.", error)
+            found, without, by_subfolder = {}, [], False
         if found or without:
             paths, left_out = list(found), left_out + without
         self.classes = _in_order({*found.values()})
-        if not self.classes and table is None:
+        if not self.classes and by_subfolder:
             self.classes = self._classes(images)
             found = {path: composed(images.inside(path).parts[0]) for path in paths}
         self.labels, self.num_classes = labels, len(self.classes)

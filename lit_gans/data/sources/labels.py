@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from lit_gans.common.errors import RefusedInput, refusing
+from lit_gans.common.errors import RefusedInput, one_line, refusing
 from lit_gans.common.names import Lookup, as_path, as_path_without_case, composed, first_three
 from lit_gans.data.archives import open_file
 from lit_gans.data.files import LABELS, Found, OnError, leave_out
@@ -23,6 +23,7 @@ from lit_gans.data.files import LABELS, Found, OnError, leave_out
 logger = logging.getLogger(__name__)
 
 STYLEGAN_TABLE = "dataset.json"
+_TABLE_FORMAT = '{"labels": [["FILE", CLASS], ...]} or {"labels": null}'
 _SEPARATORS = ",;\t|"
 _COLUMNS = ("file", "class")
 _CODEPAGES = ("cp1252", "mac_roman", "cp850", "cp1251", "gb18030", "shift_jis")
@@ -37,10 +38,14 @@ _COMPARED = 20_000  # maximum number of file names to search for a name that is 
 Rows = list[tuple[str, str]]
 
 
+class VectorLabel(RefusedInput):
+    """Raised if a label is a vector, such as the pose of a camera, and therefore no class."""
+
+
 def is_stylegan_table(table: Path) -> bool:
     """Returns whether a JSON file is a `dataset.json` of StyleGAN: an object with the key `labels`."""
     with refusing(f"{table} cannot be read"), open_file(table) as file:
-        content = json.load(file)
+        content = _json_in(file.read(), str(table))
     return isinstance(content, dict) and "labels" in content
 
 
@@ -162,26 +167,33 @@ def _class_beside(table: Path) -> str:
 
 def _json_rows(content: bytes, where: str) -> Rows | None:
     """Returns the file name and the class of each row of a `dataset.json`, or None if its labels are null."""
-    labels = json.loads(content).get("labels", ...)
+    labels = _json_in(content, where).get("labels", ...)
     if labels is None:
         return None
     rows = list(labels.items()) if isinstance(labels, dict) else labels
     if not isinstance(rows, list) or not all(isinstance(row, list | tuple) and len(row) == 2 for row in rows):
-        raise RefusedInput(f'{where}: expected {{"labels": [["FILE", CLASS], ...]}} or {{"labels": null}}.')
+        raise RefusedInput(f"{where}: expected {_TABLE_FORMAT}.")
     return [(str(file), _class_of(label, f"{where}: {file}")) for file, label in rows]
+
+
+def _json_in(content: bytes, where: str) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError as error:
+        raise RefusedInput(f"{where} is not JSON ({one_line(error)}): expected {_TABLE_FORMAT}.") from error
 
 
 def _class_of(label: Any, where: str) -> str:
     """Returns a label of a JSON file as the name of a class, or an empty string for null.
 
     Raises:
+        VectorLabel: the label is a vector.
         RefusedInput: the label is neither a whole number nor a name.
     """
     if isinstance(label, list):
-        raise RefusedInput(
-            f"{where}: the label is a vector of {len(label)} numbers, expected a whole number or a name. Replace a"
-            " one-hot vector by the index of its 1; or read the images without classes: data.labels=FILE.json, a file"
-            ' that contains {"labels": null}.'
+        raise VectorLabel(
+            f"{where}: the label is a vector of {len(label)} numbers, expected a whole number or a name: replace a"
+            " one-hot vector by the index of its 1."
         )
     if label is None or (isinstance(label, int | str) and not isinstance(label, bool)):
         return "" if label is None else composed(str(label))

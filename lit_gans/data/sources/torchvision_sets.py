@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
 from torchvision import datasets
 
-from lit_gans.common.errors import RefusedInput, import_extra, refusing
+from lit_gans.common.errors import RefusedInput, import_extra, install_command, refusing
 from lit_gans.common.size import Size
 from lit_gans.data.decoding import Decoding, Picture, read_picture
 from lit_gans.data.digests import digest_of_files
@@ -193,7 +195,19 @@ class CelebA(_TorchvisionData):
         super().__init__(image_size=image_size, **kwargs)
 
     def open(self, **where: Any) -> Source:
-        celeba = datasets.CelebA(split=self.split, target_type="identity", **where)
+        folder = self.root / datasets.CelebA.base_folder
+        images, archive = folder / "img_align_celeba", folder / "img_align_celeba.zip"
+        if archive.is_file() and not images.is_dir():  # torchvision unpacks only what it downloads
+            with TemporaryDirectory(dir=folder) as part:
+                datasets.utils.extract_archive(str(archive), part)
+                Path(part, images.name).rename(images)
+        named = {"root": str(self.root), "split": self.split, "target_type": "identity"}
+        try:
+            celeba = datasets.CelebA(**named)
+        except RuntimeError as error:  # files are missing
+            if find_spec("gdown") is None:
+                raise RuntimeError(f"the package gdown is missing: {install_command('celeba')}") from error
+            celeba = datasets.CelebA(**named, download=True)
         paths = [Path(celeba.root, celeba.base_folder, "img_align_celeba", name) for name in celeba.filename]
         return Files(paths, decoding=self.frame.decoding)
 

@@ -17,6 +17,7 @@ from torchvision.transforms.functional import normalize
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.identity import digest_of, digest_of_object, is_versioned
+from lit_gans.common.modes import evaluating
 from lit_gans.common.precision import tf32
 from lit_gans.data.images import to_uint8
 
@@ -193,8 +194,8 @@ class Network(nn.Module):
 
     Args:
         extractor: an `Extractor`; or any module that maps images (n, c, h, w) to features (n, f), or to features and
-            class logits (n, k). The module is set to evaluation mode. A module that is not an `Extractor` receives
-            uint8 images. If `normalize` is true, a `ModuleExtractor` wraps it, and it receives floats in [0, 1].
+            class logits (n, k). It runs in evaluation mode. A module that is not an `Extractor` receives uint8 images.
+            If `normalize` is true, a `ModuleExtractor` wraps it, and it receives floats in [0, 1].
         normalize: whether images are floats in [0, 1], which are rounded to uint8. Otherwise, images must be uint8.
     """
 
@@ -203,7 +204,7 @@ class Network(nn.Module):
         self.normalize = normalize
         if normalize and not isinstance(extractor, Extractor):
             extractor = ModuleExtractor(extractor)
-        self._extractor = (extractor.eval(),)  # a module inside a tuple is not registered as a submodule
+        self._extractor = (extractor,)  # a module inside a tuple is not registered as a submodule
 
     @property
     def extractor(self) -> nn.Module:
@@ -226,7 +227,8 @@ class Network(nn.Module):
                 " convert floats in [0, 1] with lit_gans.data.images.to_uint8, or set normalize=True."
             )
         images = on_white(images) if images.shape[1] == 4 else images
-        with tf32(False):  # features in TF32 are not those of a paper
+        # features in TF32 are not those of a paper; the extractor might be a part of a module that is being trained
+        with tf32(False), evaluating(self.extractor):
             features, logits = _features_and_logits(self.extractor.to(images.device)(images))
         if not (torch.isfinite(features).all() and torch.isfinite(logits).all()):
             raise FloatingPointError("The extractor returned features that are not finite, although images are finite.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -57,6 +58,11 @@ def read_weights(
     Raises:
         RefusedInput: the file does not have the expected sha256, is not supported, or could execute code.
     """
+    if sha256 is not None and not re.fullmatch("[0-9a-f]{64}", sha256):
+        raise RefusedInput(
+            f"metrics.extractor.sha256={sha256} must have 64 hexadecimal digits in lower case, or be null to accept any"
+            " file."
+        )
     with refusing(f"{path} cannot be read as weights"), path.open("rb") as file:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
     if others and actual in others:

@@ -116,6 +116,11 @@ class FeatureScore(Score):
         if feature is None:
             self.add_states()
         else:
+            if not isinstance(feature, nn.Module):
+                raise RefusedInput(
+                    f"{type(self).__name__}({feature!r}): expected an extractor or another module, such as"
+                    " InceptionExtractor()."
+                )
             network = Network(feature, normalize)
             self.attach(network, network.widths(input_img_size)[0])
 
@@ -157,6 +162,13 @@ class FeatureScore(Score):
 
     # ---- images
 
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises `RefusedInput`: torchmetrics would compute the score of a single batch."""
+        raise RefusedInput(
+            f"{type(self).__name__} has no value of a single batch: add images with update(images, real=True or False),"
+            " and call compute()."
+        )
+
     def update(self, imgs: Tensor | Features, real: bool = False) -> None:
         """Adds images.
 
@@ -172,6 +184,11 @@ class FeatureScore(Score):
 
     def extracted(self, imgs: Tensor | Features) -> Features:
         """Returns the features of images. See `update` for the argument."""
+        if not isinstance(imgs, Features) and not hasattr(self, "inception"):
+            raise RefusedInput(
+                f"{type(self).__name__} has no extractor for images: pass one to the constructor, such as"
+                " InceptionExtractor()."
+            )
         features, logits = imgs if isinstance(imgs, Features) else self.inception(imgs)
         if self.widths == Widths():
             self._set_widths(Widths(features.shape[1], logits.shape[1]))
@@ -194,7 +211,8 @@ class FeatureScore(Score):
             return state
         if len(state) != 1:
             width = self.widths.logits if name.endswith("logits") else self.widths.features
-            state[:] = [torch.cat([torch.empty(0, width), *state])]
+            state[:] = [torch.cat([torch.empty(0, width), *(rows.cpu() for rows in state)])]
+        state[:] = [state[0].cpu()]  # moving a score to a device moves its states
         return state[0]
 
     def sync(self, *args: Any, **kwargs: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -46,6 +47,9 @@ class ClassCoverage(FeatureScore):
         self, feature: nn.Module | None = None, confidence: float = 0.9, share: float = 0.02, **kwargs: Any
     ) -> None:
         super().__init__(feature, **kwargs)
+        for name, value in {"confidence": confidence, "share": share}.items():
+            if not 0 <= value <= 1:
+                raise RefusedInput(f"{name}={value} must be in [0, 1].")
         self.confidence, self.share = confidence, share
 
     def add_states(self) -> None:
@@ -61,8 +65,18 @@ class ClassCoverage(FeatureScore):
         self.fake_num += len(logits)
 
     def compute(self) -> Float[Tensor, ""]:
-        """Returns the number of covered classes."""
-        return (self.fake_class_counts >= self.share * self.fake_num).sum().float()
+        """Returns the number of covered classes.
+
+        Raises:
+            RefusedInput: there are no generated images.
+        """
+        num = int(self.fake_num)
+        self.refuse_too_few(math.inf, num)
+        counts = self.fake_class_counts.cpu().double()  # on the CPU, because MPS does not support float64
+        return (counts >= self.share * num).sum().float().to(self.device)
+
+    def too_few(self, num_real: float, num_fake: float) -> str | None:
+        return None if num_fake else "there are no generated images."
 
 
 class LabeledScore(FeatureScore):
@@ -101,6 +115,8 @@ class LabeledScore(FeatureScore):
             raise RefusedInput(f"{name}: expected the classes of {num} images, received {received}: pass labels=.")
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.num_labels:
             low, high = int(labels.min()), int(labels.max())
+            if not self.num_labels:
+                raise RefusedInput(f"{name}: the number of classes is unknown: pass num_classes=.")
             raise RefusedInput(f"{name}: labels range from {low} to {high}, expected 0 to {self.num_labels - 1}.")
         return labels
 

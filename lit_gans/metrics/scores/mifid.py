@@ -63,7 +63,7 @@ class MemorizationInformedFrechetInceptionDistance(StoredFeatures):
 
     _real: Gaussian | None = None  # cached with its matrix square root while the real images stay the same
 
-    def __init__(self, feature: nn.Module | None = None, cosine_distance_eps: float = 0.1, **kwargs: Any) -> None:
+    def __init__(self, feature: nn.Module | None = None, *, cosine_distance_eps: float = 0.1, **kwargs: Any) -> None:
         if not 0 < cosine_distance_eps <= 1:
             raise RefusedInput(f"cosine_distance_eps={cosine_distance_eps} must be in (0, 1].")
         super().__init__(feature, **kwargs)

@@ -43,7 +43,7 @@ class PairedL1(Score):
         """Adds images and their targets, both (n, c, h, w).
 
         Raises:
-            RefusedInput: the shapes differ, or floats are outside [0, 1].
+            RefusedInput: the shapes differ, or images are neither uint8 nor floats in [0, 1].
         """
         if preds.shape != target.shape:
             raise RefusedInput(
@@ -61,7 +61,9 @@ class PairedL1(Score):
 
 def _in_unit_range(images: Tensor) -> Float[Tensor, "n c h w"]:
     """Scales uint8 images to [0, 1] and returns float images unchanged. NaN is kept, and makes the metric NaN."""
-    if not images.is_floating_point():
+    if images.dtype == torch.uint8:
         return images.float() / 255
+    if not images.is_floating_point():
+        raise RefusedInput(f"Images are {images.dtype}, expected uint8, or floats in [0, 1].")
     refuse_out_of_range(images)
     return images.float()

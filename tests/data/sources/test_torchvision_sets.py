@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import shutil
+import sys
 
 import lmdb
 import numpy as np
@@ -139,12 +140,21 @@ def test_celeba_is_cropped_to_its_central_square(make, tmp_path, monkeypatch):
 
 def test_celeba_is_identified_by_the_images_in_its_archive(make, tmp_path, monkeypatch):
     write_celeba(tmp_path, monkeypatch)
-    monkeypatch.setattr("torchvision.datasets.celeba.download_file_from_google_drive", lambda *args: None)  # it is here
+    monkeypatch.setitem(sys.modules, "gdown", None)  # nothing is downloaded
     expected, folder = make(CelebA).packed_path, tmp_path / "celeba/img_align_celeba"
     shutil.make_archive(str(folder), "zip", folder.parent, folder.name)
     shutil.rmtree(folder)
     assert make(CelebA).packed_path == expected
     assert len(make(CelebA).packed.images) == 2
+
+
+def test_the_download_of_celeba_needs_an_extra(make, tmp_path, monkeypatch):
+    monkeypatch.setattr("lit_gans.data.sources.torchvision_sets.find_spec", lambda name: None)
+    said = (
+        r"put celeba/img_align_celeba.zip and .* into .*: the package gdown is missing: install it with: .*\[celeba\]"
+    )
+    with pytest.raises(RefusedInput, match=rf"data.root={tmp_path}: CelebA can be neither .*{said}"):
+        _ = make(CelebA).packed
 
 
 def write_celeba(root, patch):

@@ -41,6 +41,19 @@ def test_any_module_gives_features_of_images_in_0_1():
     assert evaluator.measure(images // 2)["metric/fid_means"] > 0.1
 
 
+def test_a_wrapped_module_that_is_trained_elsewhere_runs_in_evaluation_mode_and_stays_in_training():
+    network = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(12))
+    fid = FrechetInceptionDistance(network, normalize=True, input_img_size=(3, 2, 2))
+    network.train()
+    images = torch.rand(9, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    fid.update(images, real=True)
+    fid.update(images, real=False)
+    assert fid.compute() < 1e-9
+    assert network[1].running_mean.abs().max() == 0
+    assert network.training
+    assert network[1].training
+
+
 def test_the_sha256_is_that_of_names_and_values():
     one, other = Means(), Means()
     same = ModuleExtractor(one).sha256 == ModuleExtractor(other).sha256

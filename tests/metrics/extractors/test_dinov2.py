@@ -139,6 +139,8 @@ def test_the_file_is_checked(weights, extractor):
     assert extractor.file_sha256 == digest
     with pytest.raises(RefusedInput, match=f"has the sha256 {digest}, expected {SHA256}: download it again"):
         DINOv2Extractor(str(weights))
+    with pytest.raises(RefusedInput, match=r"metrics.extractor.sha256=abc must have 64 hexadecimal digits"):
+        DINOv2Extractor(str(weights), sha256="abc")
 
 
 def test_a_missing_file_says_what_to_fetch_and_where_to_put_it(monkeypatch, tmp_path):

@@ -160,3 +160,29 @@ def test_real_images_do_not_count_as_those_asked_for():
     assert accuracy.compute().isnan()
     accuracy.update(rows(2), real=False, labels=torch.tensor([0, 1]))
     assert accuracy.compute() == 0.5
+
+
+def test_what_a_class_score_cannot_know_is_refused():
+    for wrong in ({"confidence": 90.0}, {"share": 2.0}):
+        with pytest.raises(RefusedInput, match=r" must be in \[0, 1\]"):
+            ClassCoverage(**wrong)
+    with pytest.raises(RefusedInput, match="there are no generated images"):
+        ClassCoverage(DigitsExtractor()).compute()
+    images = torch.zeros(2, 1, 32, 32, dtype=torch.uint8)
+    with pytest.raises(RefusedInput, match="IntraFID: the number of classes is unknown: pass num_classes="):
+        IntraFID(DigitsExtractor()).update(images, real=True, labels=torch.zeros(2, dtype=torch.long))
+
+
+def test_a_share_of_exactly_so_many_samples_counts():
+    coverage = ClassCoverage(share=0.09)
+    logits = torch.zeros(2500, 10)
+    logits[:225, 3], logits[225:, 4] = 99, 99
+    coverage.update(Features(torch.zeros(2500, 2), logits))
+    assert coverage.compute() == 2
+
+
+def test_images_without_an_extractor_and_a_number_in_its_place_are_refused():
+    with pytest.raises(RefusedInput, match="has no extractor for images: pass one to the constructor"):
+        FrechetInceptionDistance().update(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), real=True)
+    with pytest.raises(RefusedInput, match=r"FrechetInceptionDistance\(2048\): expected an extractor"):
+        FrechetInceptionDistance(2048)

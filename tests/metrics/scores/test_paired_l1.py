@@ -34,3 +34,9 @@ def test_floats_of_another_range_are_refused(value):
 def test_targets_of_another_shape_are_refused():
     with pytest.raises(RefusedInput, match="expected the same shape"):
         PairedL1().update(torch.zeros(2, 1, 4, 4), torch.zeros(1, 1, 4, 4))
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.bool])
+def test_images_of_other_types_are_refused(kind):
+    with pytest.raises(RefusedInput, match=rf"Images are {kind}, expected uint8, or floats in"):
+        PairedL1().update(torch.ones(1, 1, 2, 2).to(kind), torch.zeros(1, 1, 2, 2))
