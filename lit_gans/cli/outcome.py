@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from textwrap import shorten
 
 import numpy as np
@@ -20,8 +20,10 @@ from lit_gans.callbacks import RunCheckpoint, Samples, Throughput
 from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.callbacks.samples import FILM
 from lit_gans.cli.tables import markdown
+from lit_gans.cli.train_arguments import without_address
 from lit_gans.common.paths import printable, shown
 from lit_gans.config.mistakes import DONE, STOPPED
+from lit_gans.config.overrides import key_of
 from lit_gans.config.registry import IMPORT_VARIABLE
 from lit_gans.training.callback import callbacks_of
 from lit_gans.training.translator import Translator
@@ -53,14 +55,14 @@ class SweepRun:
     is_finished: bool = True
 
 
-def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",)) -> int:
+def report(trainer: Trainer, overrides: Sequence[str] = ()) -> int:
     """Prints the results of a run with their paths, and returns the exit code.
 
     The exit code is 0, or 128 plus the number of the signal that was received.
 
     Args:
         trainer: trainer after the training.
-        overrides: arguments of the command that started the run, quoted for a shell.
+        overrides: arguments of the command that started the run, without quotes for a shell.
     """
     checkpoint = next(iter(callbacks_of(trainer, RunCheckpoint)), None)
     samples = next(iter(callbacks_of(trainer, Samples)), None)
@@ -87,8 +89,10 @@ def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",
             lines.append(f"last        {last} (iteration {step})")
         what = "input=FOLDER" if isinstance(trainer.lightning_module, Translator) else "num=64"
         if stopped and last.exists():
-            resuming = [*(item for item in overrides if not item.startswith("resume=")), quote(f"resume={last}")]
-            lines.append(f"next        {module}lit-gans train {' '.join(resuming)}")
+            kept = [item for item in overrides if key_of(item) not in ("resume", "init_from")]
+            _, address = without_address(kept)  # only resume=auto continues a run at a URL
+            resuming = [*kept, "resume=auto" if address else f"resume={last}"]
+            lines.append(f"next        {module}lit-gans train {join(resuming)}")
             iteration = step if best == last else checkpoint.best_step
             lines.append(
                 f"until then  lit-gans sample {quote(f'checkpoint={folder}')} uses {best.name}, iteration {iteration}"

@@ -38,7 +38,8 @@ def test_only_existing_files_are_named(tiny_gan, random_images, fit, tmp_path, c
 def test_a_stopped_run_continues_with_the_printed_line(tiny_gan, random_images, fit, capsys, monkeypatch):
     callbacks = [Interrupted(1), RunCheckpoint()]
     trainer = fit(tiny_gan(), random_images(), max_steps=2, callbacks=callbacks, enable_checkpointing=True)
-    assert report(trainer, ["model=dcgan", "'data.root=my photos'", "resume=auto"]) == 128 + 2
+    typed = ["model=dcgan", "data.root=my photos", "init_from=my run", "resume=auto"]  # resume= refuses init_from=
+    assert report(trainer, typed) == 128 + 2
     assert "next        lit-gans train model=dcgan 'data.root=my photos' resume=" in capsys.readouterr().out
     assert not entry_of(trainer, [], 1.0).is_finished
     monkeypatch.setenv("LIT_GANS_IMPORT", "mine")
@@ -80,3 +81,12 @@ def test_a_stopped_run_names_the_iteration_whose_weights_sample_loads(tiny_gan, 
         assert f"sample checkpoint={folder} uses {name}.ckpt, iteration {step}" in printed
         assert find_checkpoint(folder).name == f"{name}.ckpt"
         assert "last.ckpt (iteration 2)" in printed
+
+
+def test_a_stopped_run_at_a_url_continues_there(tiny_gan, random_images, fit, capsys):
+    """It was refused: the URL already has a run."""
+    callbacks = [Interrupted(1), RunCheckpoint()]
+    trainer = fit(tiny_gan(), random_images(), max_steps=2, callbacks=callbacks, enable_checkpointing=True)
+    report(trainer, ["model=dcgan", "hydra.run.dir=s3://bucket/my run", "resume=my run"])
+    line = "next        lit-gans train model=dcgan 'hydra.run.dir=s3://bucket/my run' resume=auto\n"
+    assert line in capsys.readouterr().out

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -171,7 +170,7 @@ def _run_job(composed: DictConfig, typed: list[str], notices: list[str], address
                 callbacks = [RunConfig(config, _files(composed, config)), Notices(notices), *filter(None, more)]
                 fit(module, data, trainer, config, callbacks)
             run = entry_of(trainer, overrides, time.perf_counter() - start)
-            code = report(trainer, [shlex.quote(item) for item in arguments_of_job(typed, overrides)])
+            code = report(trainer, arguments_of_job(typed, overrides))
     checkpoints = callbacks_of(trainer, RunCheckpoint) if trainer is not None else []
     signal = next((callback.received_signal for callback in checkpoints if callback.received_signal), None)
     best = next((callback.best_value for callback in checkpoints), None)
