@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from lit_gans.common.atomic import replacing
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.groups import group_of
 from lit_gans.config.run_folder import output_file
@@ -35,7 +36,8 @@ def write_experiment(path: Path, notes: Sequence[str], values: Mapping[str, Any]
     """
     text = yaml.safe_dump(content(values), sort_keys=False)
     lines = ["# @package _global_", *(f"# {line}" for note in notes for line in note.splitlines()), text]
-    path.write_text("\n".join(lines), encoding="utf-8", errors="backslashreplace")
+    with replacing(path) as part:
+        part.write_text("\n".join(lines), encoding="utf-8", errors="backslashreplace")
 
 
 def content(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,6 +73,8 @@ sample checkpoint=run num = 3 | num: settings are given as KEY=VALUE, without sp
 train TINY minutes= 3 | minutes: settings are given as KEY=VALUE, without spaces
 train experiment=photos minute=3 data.root=gone | there is no key 'minute'; did you mean 'minutes'?
 train experiment=photos minutes=1h data.root=gone | minutes=1h: expected a number
+train experiment=photos minutes=1h data.root=gone resume=auto | minutes=1h: expected a number
+train experiment=photos minutes=-1 data.root=gone resume=auto | minutes=-1.0 must be greater than 0
 train experiment=photos data.rot=gone | there is no key 'data.rot'; did you mean 'data.root'?
 train experiment=photos --data.root gone | unrecognized arguments: --data.root: settings are given as key=value
 interpolate checkpoint=run output=text.txt/walk.gif | text.txt: the folder cannot be created

@@ -107,7 +107,7 @@ def planned(arguments: list[str]) -> list[str]:
             " then pass the file that it writes as experiment=FILE."
         )
     resumes = values.get("resume", "none") != "none"
-    path = _plan_to_resume(values) if resumes else _plan(arguments)
+    path = _plan_to_resume(values | _split(arguments)[0]) if resumes else _plan(arguments)
     # a resumed run keeps the typed values, because the existing plan may have been written with different values
     rest = (item for item in _split(arguments)[1] if key_of(item) != "experiment")
     return [f"experiment={path}", *(item for item in rest if resumes or not _is_written(item))]
@@ -139,7 +139,7 @@ def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None)
     if "data.root" not in values:
         compose(f"experiment={EXPERIMENT}", *overrides)  # a misspelled data.root is an unknown key
         raise RefusedInput("data.root is required: set it to the folder of the images, such as data.root=photos.")
-    path = experiment_output(output or _new_path(values))
+    path = experiment_output(output or _new_path(values))  # refused before anything is timed
     choice = Choice(values, beginning(overrides))
     lines = []
     with process_state_restored():
@@ -147,6 +147,7 @@ def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None)
             lines.append(line)
             print(line, flush=True)
     notes = [f"lit-gans plan {' '.join(overrides)} minutes={minutes:g}", *lines]
+    path = path if output else _created(values)
     write_experiment(path, notes, choice.values)
     print(f"written:   {path}", flush=True)
     return path
@@ -231,6 +232,14 @@ class Choice:
         """Sets values, except for keys that the user sets."""
         self.values |= {key: value for key, value in values.items() if key not in self.given}
 
+    def prefer_below(self, values: dict[str, Any]) -> None:
+        """Sets values below nodes, except for nodes that do not exist, such as `callbacks.ema` of callbacks=none."""
+        config = self.config(metrics="none")
+        for key, value in values.items():
+            group, name, _ = key.split(".")
+            if isinstance((config[group] or {}).get(name), dict):
+                self.prefer({key: value})
+
     def config(self, **more: str) -> dict[str, Any]:
         """Returns the resolved configuration with additional options."""
         values = self.values | more
@@ -283,12 +292,12 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
     choice.prefer({"trainer.max_steps": rules.iterations(for_iterations, per_image, step)})
     max_steps = choice.values["trainer.max_steps"]
     images = max_steps * step
-    choice.prefer({"callbacks.ema.half_life": rules.half_life(batch)})
+    choice.prefer_below({"callbacks.ema.half_life": rules.half_life(batch)})
     if choice.values.get("experiment") == EXPERIMENT:
         choice.prefer({"model.r1_gamma": rules.gamma(size, batch)})
     elif choice.values["model"] == "r3gan":
-        choice.prefer(rules.r3gan(size))
-    choice.prefer({"callbacks.samples.every_n_steps": rules.grids_every(max_steps)})
+        choice.prefer_below(rules.r3gan(size))
+    choice.prefer_below({"callbacks.samples.every_n_steps": rules.grids_every(max_steps)})
     gamma = f", R1 gamma {choice.values['model.r1_gamma']}" if "model.r1_gamma" in choice.values else ""
     yield from busy_machine([timing])
     yield _line("learning", f"batches of {batch}{gamma}", "data.batch_size= model.r1_gamma= model.augmentation=")
@@ -462,7 +471,7 @@ def _plans(given: Mapping[Any, Any]) -> Iterator[Path]:
     for number in itertools.count(1):
         path = Path(f"planned/experiment/{name}{f'_{number}' if number > 1 else ''}.yaml")
         yield path
-        if not path.exists():
+        if not os.path.lexists(path):
             return
 
 
@@ -471,16 +480,30 @@ def _new_path(given: Mapping[Any, Any]) -> Path:
     return [*_plans(given)][-1]
 
 
+def _created(given: Mapping[Any, Any]) -> Path:
+    """Creates the empty file of a new plan. Plans that are made at the same time get different files."""
+    while True:
+        path = _new_path(given)
+        try:
+            path.touch(exist_ok=False)
+            return path
+        except FileExistsError:
+            continue
+
+
 def _plan_to_resume(given: Mapping[Any, Any]) -> Path:
     """Returns the path of the newest plan of the image folder.
 
     Raises:
         RefusedInput: If there is no plan, or if `minutes` differs from the plan's.
     """
+    refuse_not_positive(minutes=given.get("minutes"))
     folder = Path(str(given.get("data.root", EXPERIMENT))).expanduser().resolve()
     for path in [*_plans(given)][-2::-1]:
         text = path.read_text(encoding="utf-8")
         values = yaml.safe_load(text)
+        if not values:  # created by a plan that is being written
+            continue
         root = Path(values.get("data", {}).get("root", folder)).expanduser()
         if root.resolve() != folder and root.exists():  # a folder that no longer exists has most likely been moved
             continue

@@ -1,5 +1,6 @@
 """`lit-gans plan` and `experiment=photos`: what is chosen, kept, said and trained."""
 
+import os
 import re
 import shutil
 from itertools import count
@@ -12,8 +13,11 @@ from torchvision.utils import save_image
 
 from lit_gans.cli.commands import plan as planning
 from lit_gans.cli.timing import Timing, _Clock, busy_machine
+from lit_gans.cli.train_arguments import experiment_file
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import as_size
+from lit_gans.config.build import build
+from lit_gans.config.hydra_app import compose
 from lit_gans.data.survey import Survey
 
 
@@ -88,6 +92,33 @@ def test_another_gan_keeps_its_settings(ran, photos, speeds):
     written = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())
     assert written["defaults"][0] == "r3gan_digits"
     assert written["model"]["r1_gamma"]["start"] == pytest.approx(2 * (32 * 48 / 64**2) ** 1.56, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["callbacks.ema=null"], ["callbacks.samples=null"], ["callbacks=none"], ["model=r3gan", "model.r1_gamma=0.2"]],
+)
+def test_no_key_is_written_below_a_node_that_does_not_exist(ran, photos, speeds, given):
+    """It was a TypeError after everything was timed, or a plan that could not be trained."""
+    ran("plan", photos, "metrics=none", "minutes=1", *given)
+    build(compose(*experiment_file(["experiment=planned/experiment/plan_photos.yaml"])))
+
+
+def test_a_plan_keeps_the_file_of_one_that_was_made_meanwhile(ran, photos, speeds, monkeypatch):
+    chosen = planning._chosen
+
+    def with_another(*arguments):
+        yield from chosen(*arguments)
+        Path("planned/experiment/plan_photos.yaml").write_text("of another plan")
+
+    monkeypatch.setattr(planning, "_chosen", with_another)
+    assert "written:   planned/experiment/plan_photos_2.yaml" in ran("plan", photos, "minutes=20", "metrics=none")
+    assert Path("planned/experiment/plan_photos.yaml").read_text() == "of another plan"
+    Path("planned/experiment/plan_photos_3.yaml").touch()  # by a plan that is being written
+    assert planning._plan_to_resume({"data.root": "photos"}).name == "plan_photos_2.yaml"
+    with Path("planned/experiment/plan_photos_2.yaml").open() as before:
+        ran("plan", photos, "minutes=20", "metrics=none", "output=planned/experiment/plan_photos_2.yaml")
+        assert os.fstat(before.fileno()).st_nlink == 0, "it is replaced as a whole"
 
 
 @pytest.mark.runs
