@@ -10,6 +10,7 @@ from lit_gans.checkpoints.exported import CARD, CONFIG, SAMPLES
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.data.images import write_grid
 from lit_gans.export.safetensors import save_networks
+from tests.commands import TINY
 from tests.export.test_safetensors import content
 
 EMOJI = {"_target_": "lit_gans.data.sources.emoji.Emoji", "image_size": 16}
@@ -26,11 +27,11 @@ PROTOCOL = {
 def checkpoint(tiny_gan):
     """Returns a function that makes the checkpoint of a run at iteration 3, measured at iteration `measured_at`."""
 
-    def make(data=EMOJI, measured_at=3, init_from=None, protocol=PROTOCOL, name="dcgan"):
+    def make(data=EMOJI, measured_at=3, protocol=PROTOCOL, name="dcgan"):
         module = tiny_gan(name).eval()
         module.start_average()
         made = content(module)
-        made["lit_gans"]["config"] = {"data": data, "init_from": init_from}
+        made["lit_gans"]["config"] = {"data": data}
         values = {"metric/fid_efficientnet_lite0": 92.9, "metric/kid_efficientnet_lite0": float("nan")}
         state = {"values": values, "first": {}, "best": {}, "measured_at": measured_at, "protocol": protocol}
         made["callbacks"] = {"GenerativeMetrics(efficientnet_lite0)": state, "EMA": {}}
@@ -97,14 +98,18 @@ def test_a_dataset_of_the_hub_is_linked_and_a_local_one_is_not(checkpoint, tmp_p
     assert "/home" not in (folder / CARD).read_text()
 
 
-@pytest.mark.parametrize(
-    ("init_from", "origin"),
-    [("/home/somebody/run", "networks of another run"), ("zoo/dcgan_digits", "zoo/dcgan_digits")],
-)
-def test_the_license_of_the_first_networks_applies_too(checkpoint, tmp_path, init_from, origin):
-    folder = save_networks(checkpoint(init_from=init_from), tmp_path / "networks")
-    assert header(folder).license == "other"
-    assert f"The training started from {origin}, whose license applies, too." in (folder / CARD).read_text()
+@pytest.mark.runs
+def test_the_license_of_the_first_networks_applies_too(ran, tmp_path):
+    """The name in the zoo was replaced by a path, which no card contains."""
+    like_zoo = ["model.generator_width=32", "model.discriminator_width=32", "data.image_size=32", "data.batch_size=4"]
+    for origin, init_from, run in (
+        ("zoo/dcgan_digits",) * 2 + ("first",),
+        ("networks of another run", "first", "second"),
+    ):
+        ran("train", *TINY, *like_zoo, "trainer.max_steps=1", f"init_from={init_from}", f"hydra.run.dir={run}")
+        folder = save_networks(read_checkpoint(run), tmp_path / "networks" / run)
+        assert header(folder).license == "other"
+        assert f"The training started from {origin}, whose license applies, too." in (folder / CARD).read_text()
 
 
 def test_scores_of_other_weights_are_omitted(checkpoint, tmp_path):

@@ -66,7 +66,7 @@ from lit_gans.config.run_folder import (
 from lit_gans.training.callback import callbacks_of
 from lit_gans.training.module import AdversarialModule
 
-_RESOLVED = "--resolved"  # flag that starts an additional process; its value is the file of the resolved configuration
+_RESOLVED = "--resolved"  # flag that starts an additional process; its value is the file of the arguments of `train`
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> int:
 def _run_additional_process(resolved: Path) -> int:
     """Runs an additional process of a training run, and returns the exit code."""
     with _failures_printed():
-        return report(train(yaml.safe_load(resolved.read_bytes())))
+        return report(train(**yaml.safe_load(resolved.read_bytes())))
     return FAILED
 
 
@@ -153,8 +153,9 @@ def _run_job(composed: DictConfig, typed: list[str], notices: list[str], address
             broadcast_from_rank_0(lambda: _download(address, folder, composed.resume))
         checkpoint, reached = resume_point(config["resume"], folder)
         config["resume"] = str(checkpoint or "none")  # all processes must resume from the same checkpoint
-        if config["init_from"] is not None and checkpoint is None:
-            config["init_from"] = str(find_checkpoint(config["init_from"]))
+        init_from = config["init_from"]  # stored as typed, because a model card names networks of the zoo or the Hub
+        if init_from is not None and checkpoint is None:
+            init_from = str(find_checkpoint(init_from))
         last = config["trainer"]["max_steps"]
         if isinstance(last, int) and 0 < last <= reached:
             print(
@@ -165,10 +166,11 @@ def _run_job(composed: DictConfig, typed: list[str], notices: list[str], address
             return RunOutcome(DONE)
         with _failures_printed():
             with process_state_restored():
-                module, data, trainer = build(config)
+                module, data, trainer = build(config | {"init_from": init_from})
                 more = [sweep_score(), Mirror(address) if address else None]
-                callbacks = [RunConfig(config, _files(composed, config)), Notices(notices), *filter(None, more)]
-                fit(module, data, trainer, config, callbacks)
+                files = _files(composed, config, init_from)
+                callbacks = [RunConfig(config, files), Notices(notices), *filter(None, more)]
+                fit(module, data, trainer, config, callbacks, init_from)
             run = entry_of(trainer, overrides, time.perf_counter() - start)
             code = report(trainer, arguments_of_job(typed, overrides))
     checkpoints = callbacks_of(trainer, RunCheckpoint) if trainer is not None else []
@@ -237,11 +239,12 @@ def _failures_printed() -> Iterator[None]:
         print(f"lit-gans: {out_of_memory(error)}", file=sys.stderr)
 
 
-def train(config: dict[str, Any]) -> Trainer:
+def train(config: dict[str, Any], init_from: str | None = None) -> Trainer:
     """Trains with a resolved configuration, and returns the trainer. See `fit`."""
+    init_from = config["init_from"] if init_from is None else init_from
     with process_state_restored():
-        module, data, trainer = build(config)
-        fit(module, data, trainer, config, [RunConfig(config)])
+        module, data, trainer = build(config | {"init_from": init_from})
+        fit(module, data, trainer, config, [RunConfig(config)], init_from)
     return trainer
 
 
@@ -251,6 +254,7 @@ def fit(
     trainer: Trainer,
     config: dict[str, Any],
     callbacks: Sequence[Callback],
+    init_from: str | None,
 ) -> None:
     """Trains the objects that `build` returned for a resolved configuration, and closes the loggers.
 
@@ -260,13 +264,14 @@ def fit(
         trainer: trainer that runs the training.
         config: resolved configuration.
         callbacks: callbacks that are added to the callbacks of the configuration.
+        init_from: path of the checkpoint that `init_from` of the configuration selects, for additional processes.
 
     Raises:
         RefusedInput: If the configuration is invalid. Nothing has been trained.
     """
     trainer.callbacks[:0] = callbacks  # type: ignore[attr-defined]
     trainer.ckpt_path = None if config["resume"] == "none" else config["resume"]  # callbacks read it in `setup`
-    with _resolved(config) as file:
+    with _resolved({"config": config, "init_from": init_from}) as file:
         start_others_with(trainer, [sys.executable, "-m", "lit_gans", "train", _RESOLVED, str(file)])
         failed = True
         try:
@@ -279,18 +284,18 @@ def fit(
 
 
 @contextmanager
-def _resolved(config: dict[str, Any]) -> Iterator[Path]:
-    """Yields the path of a temporary file with the resolved configuration, which additional processes read."""
+def _resolved(arguments: dict[str, Any]) -> Iterator[Path]:
+    """Yields the path of a temporary file with the arguments of `train`, which additional processes read."""
     with writing(Path("the temporary folder (TMPDIR)")):
         folder = TemporaryDirectory(prefix="lit_gans_")
     with folder:
         path = Path(folder.name) / "resolved.yaml"
         with writing(path):
-            path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+            path.write_text(yaml.safe_dump(arguments, sort_keys=False), encoding="utf-8")
         yield path
 
 
-def _files(composed: DictConfig, config: dict[str, Any]) -> dict[str, str]:
+def _files(composed: DictConfig, config: dict[str, Any], init_from: str | None) -> dict[str, str]:
     """Returns the contents of `config.yaml` and `run.yaml` by file name.
 
     `config.yaml` is the resolved configuration, and `run.yaml` the equivalent configuration for the Lightning CLI.
@@ -298,5 +303,5 @@ def _files(composed: DictConfig, config: dict[str, Any]) -> dict[str, str]:
     """
     for_cli = composed.copy()
     for_cli.trainer.default_root_dir = str(Path(config["trainer"]["default_root_dir"]) / "fit")
-    cli = to_cli(resolve(for_cli) | {"init_from": config["init_from"]})
+    cli = to_cli(resolve(for_cli) | {"init_from": init_from})
     return {"config.yaml": yaml.safe_dump(config, sort_keys=False), "run.yaml": yaml.safe_dump(cli, sort_keys=False)}

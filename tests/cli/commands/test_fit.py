@@ -31,7 +31,7 @@ def test_the_lightning_cli_runs_an_exported_file_with_identical_values(ran, tmp_
 
 def test_an_exported_file_moves_only_what_the_run_writes():
     composed = compose("data=folder", "data.root=run/photos", "logger=csv", "trainer.default_root_dir=run")
-    exported = yaml.safe_load(_files(composed, resolve(composed))["run.yaml"])
+    exported = yaml.safe_load(_files(composed, resolve(composed), None)["run.yaml"])
     assert exported["data"]["init_args"]["root"] == "run/photos"
     assert exported["trainer"]["default_root_dir"] == "run/fit"
     assert [logger["init_args"] for logger in exported["trainer"]["logger"]] == [{"save_dir": "run/fit"}]
