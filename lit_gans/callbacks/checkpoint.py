@@ -128,10 +128,10 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         """
         if self.best_value is None:
             return None
-        text = f"{self.best_value:.2f} at iteration {self.best_step}, the best of the trained networks"
+        text = f"{self.best_value:.4g} at iteration {self.best_step}, the best of the trained networks"
         untrained, rank = self.untrained_value, self._monitor.rank
         worse = untrained is not None and rank(trainer, self.best_value) >= rank(trainer, untrained)
-        return f"{text}; untrained: {untrained:.2f}" if worse else text
+        return f"{text}; untrained: {untrained:.4g}" if worse else text
 
     @property
     def state_key(self) -> str:

@@ -61,13 +61,13 @@ def test_a_signal_in_the_last_iteration_leaves_nothing_to_be_resumed(tiny_gan, r
 def test_a_value_that_untrained_networks_had_already_is_not_called_the_best(
     tiny_gan, random_images, fit, capsys, tmp_path
 ):
-    for values, beside in (((9.0, 3.0, 4.0), ""), ((1.0, 3.0, 4.0), "; untrained: 1.00")):
+    for values, beside in (((9.0, 3e-3, 4.0), ""), ((1e-3, 3e-3, 4.0), "; untrained: 0.001")):
         callbacks = [Given(values), RunCheckpoint(monitor="metric/given")]
         arguments = {"enable_checkpointing": True, "default_root_dir": tmp_path / str(values[0])}
         report(fit(tiny_gan(), random_images(), max_steps=2, callbacks=callbacks, **arguments))
         printed = capsys.readouterr().out
-        assert f"best.ckpt (3.00 at iteration 1, the best of the trained networks{beside})\n" in printed
-        assert ("best: given 3 at iteration 1" in printed) == (not beside)
+        assert f"best.ckpt (0.003 at iteration 1, the best of the trained networks{beside})\n" in printed
+        assert ("best: given 0.003 at iteration 1" in printed) == (not beside)
 
 
 def test_a_stopped_run_names_the_iteration_whose_weights_sample_loads(tiny_gan, random_images, fit, tmp_path, capsys):

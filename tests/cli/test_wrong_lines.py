@@ -96,6 +96,7 @@ export checkpoint=run format=torch | format=torch: expected one of 'safetensors'
 describe model=dcgan data.image_size=41 | image_size=41: the dcgan networks double a map
 evaluate checkpoint=run metrics.num_samples=9 | 'metrics.num_samples'; it is a key of an option: also set metrics=NAME
 evaluate checkpoint=run metrics=digits output=empty | output=empty is a folder
+evaluate checkpoint=run metrics=digits image_size=64 | image_size= and value_range= apply to images in folders only
 bench gans=[dcgna] | did you mean 'dcgan'?
 compare list.json nowhere.json | list.json is not an evaluation
 pack data=digits | Digits generates its images, so there is nothing to pack.

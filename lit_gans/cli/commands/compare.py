@@ -9,6 +9,7 @@ Examples:
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ def compare(a: str, b: str) -> dict[str, str]:
         b: JSON file of the second evaluation.
 
     Returns:
-        `A` or `B` for each score, whichever is better, or an empty string if neither is better.
+        `A` or `B` for each score, whichever is better. An empty string if neither is better, or if a value is not
+        finite.
 
     Raises:
         RefusedInput: If the values are not comparable. The message lists all reasons.
@@ -58,8 +60,9 @@ def compare(a: str, b: str) -> dict[str, str]:
     better: dict[str, str] = {}
     rows = [["", "A", "B", "better"]]
     for key, direction in first["directions"].items():  # equal for both evaluations, because their protocols are equal
+        is_ordered = direction is not None and first[key] != second[key] and math.isfinite(first[key] + second[key])
         a_is_better = (first[key] < second[key]) == (direction == "min")
-        better[key] = "" if direction is None or first[key] == second[key] else "A" if a_is_better else "B"
+        better[key] = ("A" if a_is_better else "B") if is_ordered else ""
         rows.append([key, f"{first[key]:.6g}", f"{second[key]:.6g}", better[key]])
     print("\n".join([f"A: {a}", f"B: {b}", "", *markdown(rows)]))
     print("\n".join(f"note: different {line}" for line in noted))

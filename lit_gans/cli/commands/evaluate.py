@@ -134,6 +134,10 @@ def evaluate(
         raise RefusedInput("real= and data= both set the real images: leave out one of them.")
     if fake is not None and (truncation is not None or direction == "b_to_a"):
         raise RefusedInput("truncation= and direction= apply to a checkpoint only: leave them out with fake=.")
+    if fake is None and real is None and (image_size is not None or value_range is not None):
+        raise RefusedInput(
+            "image_size= and value_range= apply to images in folders only: leave them out, or set real=FOLDER."
+        )
     where = chosen_device(device)
     path = find_checkpoint(checkpoint) if checkpoint else None
     target = output_file(output or _default_output(path, checkpoint or str(fake), direction))

@@ -315,6 +315,8 @@ def test_compares_what_compares_and_names_the_better(measured, files, capsys):
     assert lines[:2] == [f"A: {one}", f"B: {two}"]
     assert [line.split()[-2] for line in lines if "fid_digits " in line or "is_digits " in line] == ["A", "B"]
     assert "note: different weights: pictures and ema" in lines
+    other["metric/fid_digits"] = float("nan")
+    assert compare(*files(other))["metric/fid_digits"] == ""
 
 
 def test_an_extractor_that_a_generator_was_trained_against_is_an_error(measured, files):
