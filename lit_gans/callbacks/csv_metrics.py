@@ -102,10 +102,10 @@ class CSVMetrics(Logger):
     def _rewrite(self, step: int, row: Row) -> None:
         """Rewrites the file, and adds the row of `step`."""
         if self._columns is not None:
-            rows = self._read() | self._tail
+            rows = read_rows(self._path) | self._tail
         elif step and self._continues:  # keeps the row of the checkpoint's iteration, which a measurement might have
             last = step if self._resumed_at is None else self._resumed_at
-            rows = {number: values for number, values in self._read().items() if number <= last}
+            rows = {number: values for number, values in read_rows(self._path).items() if number <= last}
         else:
             set_aside(self._path)
             rows = {}
@@ -125,29 +125,30 @@ class CSVMetrics(Logger):
         columns = self._columns or []
         return [_line([step, *(row.get(name, "") for name in columns)]) for step, row in sorted(rows.items())]
 
-    def _read(self) -> dict[int, Row]:
-        """Returns the rows of the file without empty cells. Skips damaged lines and logs a warning."""
-        if not self._path.is_file():
-            return {}
-        header, *lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) or [""]
-        is_complete = header.startswith("step") and header.endswith("\n") and header[:-1].isprintable()
-        if not is_complete or "\ufffd" in header:
-            logger.warning("%s is damaged: its header cannot be read, so all rows are left out.", self._path)
-            return {}
-        columns, rows, damaged = next(csv.reader([header]))[1:], {}, []
-        for number, line in enumerate(lines, start=2):
-            try:
-                ((step, *cells),) = csv.reader([line])
-                values = {name: float(cell) for name, cell in zip(columns, cells, strict=True) if cell}
-                if not line.endswith("\n"):
-                    raise ValueError("truncated")
-                rows[int(step)] = values
-            except (ValueError, csv.Error):
-                damaged.append(str(number))
-        if damaged:
-            numbers = ", ".join(damaged)
-            logger.warning("%s is damaged. Lines that cannot be read are left out: %s.", self._path, numbers)
-        return rows
+
+def read_rows(path: Path) -> dict[int, Row]:
+    """Returns the rows of a `metrics.csv` by step, without empty cells. Skips damaged lines and logs a warning."""
+    if not path.is_file():
+        return {}
+    header, *lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) or [""]
+    is_complete = header.startswith("step") and header.endswith("\n") and header[:-1].isprintable()
+    if not is_complete or "\ufffd" in header:
+        logger.warning("%s is damaged: its header cannot be read, so all rows are left out.", path)
+        return {}
+    columns, rows, damaged = next(csv.reader([header]))[1:], {}, []
+    for number, line in enumerate(lines, start=2):
+        try:
+            ((step, *cells),) = csv.reader([line])
+            values = {name: float(cell) for name, cell in zip(columns, cells, strict=True) if cell}
+            if not line.endswith("\n"):
+                raise ValueError("truncated")
+            rows[int(step)] = rows.get(int(step), {}) | values
+        except (ValueError, csv.Error):
+            damaged.append(str(number))
+    if damaged:
+        numbers = ", ".join(damaged)
+        logger.warning("%s is damaged. Lines that cannot be read are left out: %s.", path, numbers)
+    return rows
 
 
 def _line(cells: list[Any]) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torchvision.utils import make_grid, save_image
 
+from lit_gans.callbacks.csv_metrics import read_rows
+from lit_gans.callbacks.samples import grids_in
 from lit_gans.data.images import viewable
 from lit_gans.report.neighbors import nearest_images
 
@@ -57,10 +58,7 @@ class Run:
     def read(cls, folder: Path) -> Run:
         """Reads the configuration and the metrics of a run."""
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        rows = []
-        if (folder / "metrics.csv").is_file():
-            with (folder / "metrics.csv").open(encoding="utf-8") as file:
-                rows = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+        rows = [{"step": step, **values} for step, values in read_rows(folder / "metrics.csv").items()]
         return cls(folder, config, rows)
 
     @property
@@ -80,7 +78,7 @@ class Run:
 
     def pictures(self, num: int) -> list[Path]:
         """Returns at most `num` sample grids, evenly spaced over the run, including the first and the last."""
-        grids = sorted((self.folder / "samples").glob("[0-9]*.png"))
+        grids = [*grids_in(self.folder / "samples").values()]
         indices = torch.linspace(0, len(grids) - 1, min(num, len(grids))).round().int().unique().tolist()
         return [grids[index] for index in indices]
 
@@ -88,6 +86,7 @@ class Run:
 def page(
     run: Run,
     samples: Float[Tensor, "n c h w"],
+    iteration: int,
     by_class: Float[Tensor, "m c h w"] | None = None,
     num_classes: int = 0,
     real: Iterator[UInt8[Tensor, "b c h w"]] | None = None,
@@ -98,6 +97,7 @@ def page(
     Args:
         run: run that the page describes.
         samples: generated images in [0, 1].
+        iteration: iteration of the networks that generated `samples` and `by_class`.
         by_class: generated images in [0, 1], with one image per class in every row; None for a generator without
             classes.
         num_classes: number of classes.
@@ -122,7 +122,8 @@ def page(
         model=_name(run.config.get("model")),
         data=_name(run.config.get("data")),
         iterations=run.iterations,
-        last={name: values[-1] for name, (_, values) in scores.items()},
+        iteration=iteration,
+        last={name: (values[-1], int(steps[-1])) for name, (steps, values) in scores.items()},
         samples=_grid(samples, max(1, round(len(samples) ** 0.5))),
         by_class=None if by_class is None else _grid(by_class, num_classes),
         over_time=over_time,

@@ -45,7 +45,7 @@ class Links(HTMLParser):
 
 def test_a_page_needs_no_other_file_and_shows_what_the_folder_holds(run):
     real = iter([(SAMPLES[:4] * 255).byte()])
-    text = page(run, SAMPLES, SAMPLES[:6], 3, real, ("lit-gans sample checkpoint=a b",))
+    text = page(run, SAMPLES, 1700, SAMPLES[:6], 3, real, ("lit-gans sample checkpoint=a b",))
     links = Links(text)
     shown = " ".join(links.shown)
     assert links.loaded
@@ -53,6 +53,8 @@ def test_a_page_needs_no_other_file_and_shows_what_the_folder_holds(run):
     assert len(links.loaded) == 1 + 1 + 8 + 8 + 8 * 3, "samples, classes, over time, 8 samples and their neighbors"
     for expected in ("dcgan_photos/version_3", "DCGAN", "Folder", "fid_x", "20.25", "iteration 2,000", "iteration 0"):
         assert expected in shown
+    assert "20.25 at iteration 2,000" in shown
+    assert "The networks are those of iteration 1,700." in shown
     assert "is_spread_x" not in shown
     assert "<b>1</b>" not in text, "settings are text"
     assert text.count("<svg") == 2, "losses and one score"
@@ -68,9 +70,18 @@ def test_the_number_of_iterations_counts_the_last_one_with_a_loss(tmp_path, last
     assert Run.read(tmp_path).iterations == iterations
 
 
+def test_files_that_are_no_grids_and_damaged_rows_are_left_out(run):
+    for name in ("1000000", "999999", "000100 (copy)"):
+        shutil.copyfile(run.folder / "samples/000100.png", run.folder / f"samples/{name}.png")
+    assert [path.stem for path in run.pictures(99)][-3:] == ["002000", "999999", "1000000"]
+    with (run.folder / "metrics.csv").open("a") as file:
+        file.write("2010,1.")
+    assert Run.read(run.folder).rows == run.rows
+
+
 def test_a_run_without_metrics_and_samples_has_a_page(tmp_path):
     (tmp_path / "config.yaml").write_text("model: null\ndata: null\n")
-    text = page(Run.read(tmp_path), SAMPLES)
+    text = page(Run.read(tmp_path), SAMPLES, 0)
     assert "Nearest" not in text
     assert "Over time" not in text
 
@@ -79,7 +90,9 @@ def test_a_run_without_metrics_and_samples_has_a_page(tmp_path):
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_is_cut_off_in_a_browser(run, tmp_path, width):
     script = "<script>document.title = document.documentElement.scrollWidth + ' ' + innerWidth</script></body>"
-    text = page(run, SAMPLES, SAMPLES[:6], 3, iter([(SAMPLES[:4] * 255).byte()]), ("lit-gans train " + "x" * 300,))
+    text = page(
+        run, SAMPLES, 1700, SAMPLES[:6], 3, iter([(SAMPLES[:4] * 255).byte()]), ("lit-gans train " + "x" * 300,)
+    )
     (tmp_path / "page.html").write_text(text.replace("</body>", script))
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--dump-dom"]
     done = subprocess.run([*command, f"file://{tmp_path}/page.html"], capture_output=True, text=True, timeout=120)

@@ -73,7 +73,8 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
         f"lit-gans directions {argument}",
         f"lit-gans demo {argument}",
     )
-    text = page(Run.read(folder), samples, by_class, module.num_classes, real, commands)
+    iteration = content.get("global_step", 0)
+    text = page(Run.read(folder), samples, iteration, by_class, module.num_classes, real, commands)
     target.write_text(text, encoding="utf-8", errors="backslashreplace")
     print(f"the report of {folder}: {target}")
     return target
