@@ -14,20 +14,21 @@ from lit_gans.config.run_folder import output_file
 from lit_gans.data.images import to_uint8, viewable, write_grid
 
 
-def walks_file(output: str | None, folder: Path, name: str) -> Path:
+def walks_file(output: str | None, folder: Path, name: str, fps: int) -> Path:
     """Returns the path of the file that a command will write.
 
     Args:
         output: path of a video; any other value writes an image.
         folder: folder of the image.
         name: file name of the image.
+        fps: frames per second of the video.
 
     Raises:
-        RefusedInput: If the file cannot be written.
+        RefusedInput: If the file cannot be written, or if the frames per second are out of range.
     """
     if not is_video(output):
         return output_file(folder / name)
-    refuse_video(str(output))
+    refuse_video(str(output), fps)
     return output_file(str(output))
 
 

@@ -21,8 +21,14 @@ def is_video(path: str | Path | None) -> bool:
     return path is not None and Path(path).suffix.lower() in VIDEOS
 
 
-def refuse_video(path: str | Path) -> None:
-    """Raises `RefusedInput` if the package for the video format is missing. MP4 requires the extra `video`."""
+def refuse_video(path: str | Path, fps: int) -> None:
+    """Raises `RefusedInput` if the package for the video format is missing, or if `fps` is out of range.
+
+    MP4 requires the extra `video`.
+    """
+    refuse_below(1, fps=fps)
+    if fps > 50:
+        raise RefusedInput(f"fps={fps} must be at most 50, the maximum at which browsers play a GIF.")
     if Path(path).suffix.lower() == ".mp4":
         import_extra("av", "video")
 
@@ -45,12 +51,9 @@ def write_video(frames: UInt8[Tensor, "n c h w"], path: str | Path, fps: int = 2
         RefusedInput: the extra `video` is missing, `fps` is out of range, or the frames are neither grayscale nor RGB.
     """
     path = Path(path)
-    refuse_below(1, fps=fps)
-    if fps > 50:
-        raise RefusedInput(f"fps={fps} must be at most 50, the maximum at which browsers play a GIF.")
     if frames.shape[1] not in (1, 3):
         raise RefusedInput(f"{path}: a video needs grayscale or RGB images, not {frames.shape[1]} channels.")
-    refuse_video(path)
+    refuse_video(path, fps)
     factor = max(1, -(-_SHORTER // min(frames.shape[2:])))
     frames = frames.repeat_interleave(factor, 2).repeat_interleave(factor, 3).cpu()
     with replacing(path, unfinished(path).with_suffix(path.suffix)) as part:

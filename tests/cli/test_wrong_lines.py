@@ -67,6 +67,13 @@ train TINY trainer.default_root_dir=memory://bucket/run | memory://bucket/run: e
 train TINY hydra.run.dir=text.txt/run | hydra.run.dir=text.txt/run: the folder cannot be created
 sample | checkpoint is required, for example: lit-gans sample checkpoint=outputs/
 interpolate checkpoint=run num=0 | num=0 must be at least 1
+interpolate checkpoint=run steps=0 | steps=0 must be at least 1
+interpolate checkpoint=run output=walk.gif fps=100 | fps=100 must be at most 50
+directions checkpoint=run steps=0 | steps=0 must be at least 1
+directions checkpoint=run output=walk.gif fps=100 | fps=100 must be at most 50
+project checkpoint=run input=pictures steps=-5 | steps=-5 must be at least 1
+project checkpoint=run input=pictures starts=0 | starts=0 must be at least 1
+report run=run num=0 | num=0 must be at least 1
 interpolate checkpoint=run output=walk.avi | output=walk.avi: expected a folder; interpolate and directions also write
 sample checkpoint=run output=samples.png | output=samples.png: expected a folder; interpolate and directions also write
 sample checkpoint=run num = 3 | num: settings are given as KEY=VALUE, without spaces before and after the '='

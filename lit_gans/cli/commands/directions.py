@@ -14,6 +14,7 @@ import torch
 
 from lit_gans.cli.checkpoint import loaded
 from lit_gans.cli.walks import walks_file, write_walks
+from lit_gans.common.errors import refuse_below
 from lit_gans.common.video import is_video
 from lit_gans.latents.directions import directions as found_directions
 from lit_gans.training.sampling import Weights
@@ -51,8 +52,9 @@ def directions(
     Returns:
         The path of the image or video. `directions.pt` in the same folder contains the vectors (num, z).
     """
+    refuse_below(1, steps=steps)
     module, folder = loaded(checkpoint, None if is_video(output) else output)
-    path = walks_file(output, folder, "directions.png")
+    path = walks_file(output, folder, "directions.png", fps)
     vectors, _ = found_directions(module, num, module.sampling_generator(weights))
     amounts = torch.linspace(-reach, reach, steps)
     latents = module.latents(1, seed) + amounts[None, :, None] * vectors[:, None, :]

@@ -51,9 +51,9 @@ def interpolate(
     Returns:
         The path of the image or video.
     """
-    refuse_below(1, num=num)
+    refuse_below(1, num=num, steps=steps)
     module, folder = loaded(checkpoint, None if is_video(output) else output)
-    path = walks_file(output, folder, "interpolation.png")
+    path = walks_file(output, folder, "interpolation.png", fps)
     start, end = module.latents(2 * num, seed).split(num)
     labels = torch.arange(num) % module.num_classes if module.num_classes else None  # one class per row
     logger.info("generating %s images", f"{num * steps:,}")

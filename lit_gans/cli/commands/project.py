@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from lit_gans.cli.checkpoint import frame_of, opened, read_with, refuse_without_latents
+from lit_gans.common.errors import refuse_below
 from lit_gans.common.progress import follow
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import output_file
@@ -59,6 +60,7 @@ def project(
         The path of the grid, in which every projection follows its image. `projected.pt` in the same folder contains
         the latents (n, z).
     """
+    refuse_below(1, steps=steps, starts=starts)
     content, folder = opened(checkpoint, output)
     module = module_from(content, checkpoint)
     refuse_without_latents(module, checkpoint)

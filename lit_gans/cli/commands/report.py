@@ -18,7 +18,7 @@ import torch
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.checkpoint import refuse_without_latents
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.paths import shown
 from lit_gans.config.load import config_of, module_from, trained_with
 from lit_gans.config.run_folder import output_file
@@ -46,6 +46,7 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
     Returns:
         The path of the page.
     """
+    refuse_below(1, num=num)
     folder = Path(run)
     if not os.path.isfile(folder / "config.yaml"):
         raise RefusedInput(f"run={run}: there is no config.yaml in it: set run= to the folder of a run.")
