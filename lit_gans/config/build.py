@@ -25,7 +25,7 @@ from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.common.loggers import end_earlier_training
 from lit_gans.common.paths import printable
 from lit_gans.config.mistakes import error_message
-from lit_gans.config.signatures import construct, is_node, target_class, to_class_path
+from lit_gans.config.signatures import construct, is_node, schema, target_class, to_class_path
 from lit_gans.training.module import AdversarialModule
 
 # unsupported Trainer arguments, with alternatives; they would be replaced silently, or change the order of images
@@ -115,7 +115,7 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     end_earlier_training(loggers)
     node = dict(config["trainer"])
     for name, alternative in _UNSUPPORTED.items():
-        if node.pop(name, None):
+        if node.pop(name, None) not in (None, schema(Trainer)[name]):
             raise RefusedInput(f"trainer.{name} cannot be set: {alternative}.")
     with constructing_trainer():
         trainer = construct(node, "trainer", Trainer, callbacks=callbacks, logger=loggers or False)

@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,6 +45,7 @@ def _compose(config_name: str, overrides: list[str]) -> DictConfig:
     with initialize_config_module(CONFIG_PACKAGE, version_base="1.3"):
         config = hydra_compose(config_name, with_search_path(overrides, last=SEARCH_PATH))
     _refuse_without_effect(config, overrides)
+    _refuse_unused_keys(config, overrides, overrides, _known_keys(config_name, overrides))
     return config
 
 
@@ -63,6 +64,7 @@ def hydra_command(
     codes: list[int] = []
     scores: list[float] = []
     failures: list[Exception] = []
+    known: list[str] = []
 
     def run_job(config: DictConfig) -> float | None:
         # the score of a failed job is None: Optuna's sweeper continues after None, but NaN would end the sweep
@@ -70,7 +72,9 @@ def hydra_command(
 
         def checked() -> int:
             nonlocal score
-            _refuse_without_effect(config, HydraConfig.get().overrides.task)
+            overrides = HydraConfig.get().overrides.task
+            _refuse_without_effect(config, overrides)
+            _refuse_unused_keys(config, overrides, arguments, known)
             result = job(config)
             code, score = result if isinstance(result, tuple) else (result or DONE, None)
             scores.extend([] if score is None else [score])
@@ -86,6 +90,7 @@ def hydra_command(
     def run() -> int:
         register()
         with _errors_with_hints(config_name, arguments, failures):
+            known.extend(_known_keys(config_name, arguments))
             try:
                 run_hydra(with_search_path(quoted(arguments), last=SEARCH_PATH), run_job, CONFIG_PACKAGE, config_name)
             except ValueError:
@@ -139,6 +144,32 @@ def _refuse_without_effect(config: DictConfig, overrides: Iterable[str]) -> None
             )
 
 
+def _known_keys(config_name: str, arguments: Iterable[str]) -> list[str]:
+    """Returns the keys at the top level of a configuration, or an empty list if no argument adds a key."""
+    adds = any(argument.startswith("+") for argument in arguments)
+    return [str(key) for key in _compose(config_name, [])] if adds else []
+
+
+def _refuse_unused_keys(
+    config: DictConfig, overrides: Iterable[str], arguments: Iterable[str], known: Collection[str]
+) -> None:
+    """Raises `RefusedInput` for a new key such as `+minutes=60` at the top level that no interpolation reads.
+
+    Args:
+        config: composed configuration.
+        overrides: overrides of the configuration.
+        arguments: all arguments, in which an interpolation can read the key, such as `hydra.run.dir=runs/${name}`.
+        known: result of `_known_keys`.
+    """
+    text = " ".join([OmegaConf.to_yaml(config), *arguments]) if known else ""
+    for override in overrides if known else ():
+        key = key_of(override) or ""
+        key = (key.partition("@")[2] or key).partition(".")[0]
+        is_new = override.startswith("+") and key in config and key not in known
+        if is_new and not re.search(r"\$\{\.*" + re.escape(key) + r"\b", text):
+            raise RefusedInput(f"{override} has no effect: there is no key {key!r}; {nearest(key, known)}")
+
+
 def _refuse_dropped_argument(config: DictConfig, override: str) -> None:
     parent, _, name = (key_of(override) or "").rpartition(".")
     node = OmegaConf.select(config, parent) if parent else None
@@ -175,7 +206,8 @@ def _errors_with_hints(
         unknown = re.match(r"Could not override '(.*?)'\. To append", text)
         if unknown:
             text = f"there is no key {unknown[1]!r}"
-            hint = hint or f"to add a new key, write +{unknown[1]}=VALUE."
+            adds = f"to add an object, write +{unknown[1]}=CLASS." if unknown[1].endswith("._target_") else ""
+            hint = adds or hint or f"lit-gans {config_name} --help lists the keys."
         raise RefusedInput(f"{text}{f'; {hint}' if hint else '.'}") from error
 
 

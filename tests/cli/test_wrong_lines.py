@@ -39,7 +39,11 @@ compare LONG.json LONG.json | File name too long
 fit -c LONG.yaml | xxx
 train TINY model=dcgam | Could not find 'model/dcgam'; did you mean 'dcgan'?
 train modle=dcgan | lit-gans: there is no key 'modle'; did you mean 'model'?
-train TINY xyzzy=3 | lit-gans: there is no key 'xyzzy'; to add a new key, write +xyzzy=VALUE.
+train TINY xyzzy=3 | lit-gans: there is no key 'xyzzy'; lit-gans train --help lists the keys.
+train TINY callbacks.mine._target_=my.Callback | to add an object, write +callbacks.mine._target_=CLASS.
+train TINY +minutes=60 | +minutes=60 has no effect: there is no key 'minutes'; valid names: callbacks, data, init_from,
+sample checkpoint=run +quality=9 | +quality=9 has no effect: there is no key 'quality'; valid names: checkpoint,
+sample checkpoint=run +data.quality=9 | +data.quality=9 has no effect: there is no key 'data';
 train TINY model.n_critc=3 | lit-gans: there is no key 'model.n_critc'; did you mean 'model.n_critic'?
 train experiment=dcgan_digits batch_size=32 | did you mean 'data.batch_size' or 'metrics.batch_size'?
 train TINY --max_steps 10 | unrecognized arguments: --max_steps: settings are given as key=value; did you mean 'tr
@@ -57,6 +61,9 @@ train TINY trainer.devices=1000 | cores: use at most trainer.devices=
 train TINY trainer.accelerator=cuda | `CUDAAccelerator` can not run on your system
 train TINY trainer.gradient_clip_val=1 | use model.clip_gradients=1
 train TINY trainer.logger=true | trainer.logger cannot be set: use logger=NAME, or logger=none.
+train TINY trainer.logger=false | trainer.logger cannot be set: use logger=NAME, or logger=none.
+train TINY -m seed=0,1 hydra.run.dir=wanted | hydra.run.dir= has no effect with -m: use hydra.sweep.dir=FOLDER
+train TINY -m seed=0,1 resume=auto | add hydra.sweep.dir=FOLDER to continue the sweep in this folder
 train TINY trainer.num_nodes=2 | trainer.num_nodes=2: the address of the first node is not set
 train TINY precision=fp16 | AMP with fp16 is not supported on CPU
 train TINY model._target_=lit_gans.data.sources.digits.Digits | expected a class derived from AdversarialModule.

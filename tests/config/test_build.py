@@ -170,3 +170,11 @@ def test_an_argument_of_a_replaced_optimizer_or_schedule_is_an_error(choices, ov
 def test_an_argument_that_no_optimizer_has_is_an_error():
     with pytest.raises(RefusedInput, match="learning_rate: Adam has no such argument"):
         build(compose("data=digits", "+model.generator_optimizer.learning_rate=3"))
+
+
+def test_a_new_key_is_accepted_if_an_interpolation_reads_it():
+    wide = "+width=24", "model.generator_width=${width}"
+    assert compose(*wide).model.generator_width == 24
+    assert compose("+init_from=run").init_from == "run", "it is no new key"
+    with pytest.raises(RefusedInput, match=r"\+width=24 has no effect: there is no key 'width'"):
+        compose(wide[0], "model.generator_width=${data.image_size}")

@@ -108,7 +108,17 @@ def _run_or_sweep(typed: list[str], notices: list[str]) -> int:
         refuse_folder(path, key)
     if not is_sweep(arguments):
         return hydra_command("train", lambda composed: _run_job(composed, typed, notices, address).code, arguments)
-    if "hydra.sweep.dir" not in folders:
+    keys = [key_of(argument) for argument in arguments]
+    if RUN_FOLDER in keys:
+        raise RefusedInput(
+            f"{RUN_FOLDER}= has no effect with -m: use hydra.sweep.dir=FOLDER, in which every run gets a folder."
+        )
+    if "resume=auto" in arguments and "hydra.sweep.dir" not in keys:
+        raise RefusedInput(
+            "resume=auto would train every run again in a new folder: add hydra.sweep.dir=FOLDER to continue the sweep"
+            " in this folder."
+        )
+    if "hydra.sweep.dir" not in keys:
         arguments = [*arguments, f"hydra.sweep.dir={quote(str(sweep_folder()))}"]
     return _sweep(arguments, typed, notices)
 
