@@ -79,6 +79,10 @@ def experiment_file(arguments: list[str]) -> list[str]:
     if not experiments:
         return arguments
     path = Path(experiments[-1].partition("=")[2].strip("'\""))
+    if path.suffix != ".yaml":
+        raise RefusedInput(
+            f"experiment={path}: Hydra reads experiments from files whose names end in .yaml; rename the file."
+        )
     if not os.path.isfile(path) or path.absolute().parent.name != "experiment":
         raise RefusedInput(f"experiment={path}: expected an existing YAML file in a folder named experiment.")
     ours = files("lit_gans.conf") / "experiment" / f"{path.stem}.yaml"

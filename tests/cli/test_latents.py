@@ -51,7 +51,7 @@ def test_a_walk_as_a_video_goes_there_and_back(ran, last, tmp_path):
 
 def test_directions_as_a_video_and_their_vectors_beside_it(ran, last, tmp_path):
     assert "new/all.mp4, 4 frames" in ran("directions", f"checkpoint={last}", "num=2", "steps=3", "output=new/all.mp4")
-    assert torch.load(tmp_path / "new/directions.pt", weights_only=True).shape == (2, 6)
+    assert torch.load(tmp_path / "new/all.pt", weights_only=True).shape == (2, 6)
     assert not (tmp_path / "run/generated").exists()
 
 

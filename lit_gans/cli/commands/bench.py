@@ -122,7 +122,12 @@ def bench(
             same path with the suffix .md. null writes no file.
     """
     if output is not None:
-        output_file(output)
+        if Path(output).suffix == ".md":
+            raise RefusedInput(
+                f"output={output}: expected a JSON file; the table is written beside it, with the suffix .md."
+            )
+        for path in (output, Path(output).with_suffix(".md")):
+            output_file(path)
     where = chosen_device(device)
     refuse_below(1, processes=processes)
     of_package = [name for name, cls in registered().items() if cls.__module__.startswith("lit_gans.")]

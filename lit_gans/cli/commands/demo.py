@@ -25,7 +25,7 @@ def demo(checkpoint: str, port: int = 7860, host: str = "127.0.0.1", directions:
         directions: number of sliders for directions.
         share: whether to also serve the page for a week under a public address of Gradio, which downloads a program.
     """
-    module, folder = loaded(checkpoint, None)
+    module, _ = loaded(checkpoint, None)
     with refusing(f"port={port}"):
-        page = app(module, folder.parent.parent.name, directions)
+        page = app(module, checkpoint, directions)
         page.launch(server_name=host, server_port=port, share=share, show_error=True)

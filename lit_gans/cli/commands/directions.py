@@ -16,6 +16,7 @@ from lit_gans.cli.checkpoint import loaded
 from lit_gans.cli.walks import walks_file, write_walks
 from lit_gans.common.errors import refuse_below
 from lit_gans.common.video import is_video
+from lit_gans.config.run_folder import output_file
 from lit_gans.latents.directions import directions as found_directions
 from lit_gans.training.sampling import Weights
 
@@ -50,17 +51,18 @@ def directions(
         fps: frames per second of a video.
 
     Returns:
-        The path of the image or video. `directions.pt` in the same folder contains the vectors (num, z).
+        The path of the image or video. A file of the same name with the suffix `.pt` contains the vectors (num, z).
     """
     refuse_below(1, steps=steps)
     module, folder = loaded(checkpoint, None if is_video(output) else output)
     path = walks_file(output, folder, "directions.png", fps)
+    file = output_file(path.with_suffix(".pt"))
     vectors, _ = found_directions(module, num, module.sampling_generator(weights))
     amounts = torch.linspace(-reach, reach, steps)
     latents = module.latents(1, seed) + amounts[None, :, None] * vectors[:, None, :]
     labels = torch.zeros(num * steps, dtype=torch.long) if module.num_classes else None
     images = module.decode(latents.flatten(0, 1), labels=labels, weights=weights)
     frames = write_walks(images.unflatten(0, (num, steps)), path, fps)
-    torch.save(vectors, path.with_name("directions.pt"))
+    torch.save(vectors, file)
     print(f"{num} directions, {steps} images each: {path}{frames}")
     return path
