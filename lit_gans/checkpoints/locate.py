@@ -187,7 +187,15 @@ def resume_point(resume: str, folder: Path) -> tuple[Path | None, int]:
             raise RefusedInput(
                 f"resume={resume}: there is no such checkpoint; resume=auto resumes from the newest checkpoint."
             )
-        return newest_good(path) or ((None, 0) if resume == "auto" else (path, verified_iteration(path)))
+        newest = newest_good(path)
+        if newest is not None or resume == "auto":
+            return newest or (None, 0)
+        if path.is_dir() and not is_exported(path) and not (path / REST).is_file():
+            raise RefusedInput(
+                f"resume={resume}: there is no checkpoint in this folder; use the folder of a run, or the path of a"
+                f" checkpoint{_newest_in(path)}."
+            )
+        return path, verified_iteration(path)
 
 
 def _loss(run: Path, path: Path, iteration: int) -> str:

@@ -187,7 +187,9 @@ def refuse_start(resume: Any, init_from: Any) -> None:
     """Raises `RefusedInput` if `resume` or `init_from` is not a path, or if both select a checkpoint."""
     for key, value in {"resume": resume, "init_from": "none" if init_from is None else init_from}.items():
         if not isinstance(value, str) or not value.strip():
-            raise RefusedInput(f"{key}={value!r} is not valid: expected the path of a checkpoint or of a run.")
+            expected = "none, auto, or " if key == "resume" else ""
+            shown = "null" if value is None else repr(value)
+            raise RefusedInput(f"{key}={shown} is not valid: expected {expected}the path of a checkpoint or of a run.")
     if init_from is not None and resume not in ("none", "auto"):
         raise RefusedInput(
             f"resume={resume} continues a run, but init_from={init_from} starts a new run: leave out one of them."

@@ -201,6 +201,7 @@ def _errors_with_hints(
             raise
         if isinstance(error, AssertionError):  # Hydra raises this error without a message
             raise RefusedInput("hydra.mode=MULTIRUN in a file starts no sweep: add -m to the command line.") from error
+        _refuse_bare(config_name, arguments)
         hint = _hint(error, config_name, arguments)
         text = error_message(error).rstrip(".")
         unknown = re.match(r"Could not override '(.*?)'\. To append", text)
@@ -209,6 +210,15 @@ def _errors_with_hints(
             adds = f"to add an object, write +{unknown[1]}=CLASS." if unknown[1].endswith("._target_") else ""
             hint = adds or hint or f"lit-gans {config_name} --help lists the keys."
         raise RefusedInput(f"{text}{f'; {hint}' if hint else '.'}") from error
+
+
+def _refuse_bare(config_name: str, arguments: Sequence[str]) -> None:
+    """Raises `RefusedInput` for an argument without a key, such as a path, unless flags can take it as their value."""
+    bare = [item for item in arguments if "=" not in item and not item.startswith("~")]
+    if bare and not any(item.startswith("-") for item in bare):
+        required = sorted(OmegaConf.missing_keys(_compose(config_name, [])))
+        example = f", such as {required[0]}={bare[0]}" if required else ""
+        raise RefusedInput(f"{bare[0]}: settings are given as KEY=VALUE{example}.")
 
 
 def _hint(error: Exception, config_name: str, arguments: Sequence[str]) -> str:

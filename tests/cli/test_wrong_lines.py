@@ -33,6 +33,7 @@ sample checkpoint=run output=LONG | File name too long
 interpolate checkpoint=run output=LONG.gif | File name too long
 evaluate checkpoint=run metrics=digits +metrics@more_metrics.a=digits more_metrics.a.seed=3 | seed=3 differs from metri
 evaluate fake=LONG real=LONG metrics=digits | xxx: there is no such folder
+evaluate fake=pictures metrics=digits | the real images are missing: set real=FOLDER, or data=NAME.
 project checkpoint=run input=LONG | xxx: there is no such folder
 report run=LONG | there is no config.yaml in it
 compare LONG.json LONG.json | File name too long
@@ -69,10 +70,15 @@ train TINY precision=fp16 | AMP with fp16 is not supported on CPU
 train TINY model._target_=lit_gans.data.sources.digits.Digits | expected a class derived from AdversarialModule.
 train TINY +callbacks.mine._target_=nothing.Nothing | callbacks.mine: nothing.Nothing cannot be imported
 train TINY resume=nowhere.ckpt | resume=nowhere.ckpt: there is no such checkpoint
+train TINY resume=empty | resume=empty: there is no checkpoint in this folder; use the folder of a run, or the path of
+train TINY resume=run/checkpoints | the newest checkpoint in run/checkpoints is run/checkpoints/last.ckpt
+train TINY resume=null | resume=null is not valid: expected none, auto, or the path of a checkpoint or of a run.
+train experiment=experiment/swept.yml | files whose names end in .yaml; rename the file.
 train TINY init_from=run resume=run | resume=run continues a run, but init_from=run starts a new run
 train TINY trainer.default_root_dir=memory://bucket/run | memory://bucket/run: expected a local folder
 train TINY hydra.run.dir=text.txt/run | hydra.run.dir=text.txt/run: the folder cannot be created
 sample | checkpoint is required, for example: lit-gans sample checkpoint=outputs/
+sample run | run: settings are given as KEY=VALUE, such as checkpoint=run.
 interpolate checkpoint=run num=0 | num=0 must be at least 1
 interpolate checkpoint=run steps=0 | steps=0 must be at least 1
 interpolate checkpoint=run output=walk.gif fps=100 | fps=100 must be at most 50
@@ -112,7 +118,9 @@ evaluate checkpoint=run metrics.num_samples=9 | 'metrics.num_samples'; it is a k
 evaluate checkpoint=run metrics=digits output=empty | output=empty is a folder
 evaluate checkpoint=run metrics=digits image_size=64 | image_size= and value_range= apply to images in folders only
 bench gans=[dcgna] | did you mean 'dcgan'?
+bench output=speed.md | output=speed.md: expected a JSON file; the table is written beside it
 compare list.json nowhere.json | list.json is not an evaluation
+compare a=list.json b=list.json | compare takes two paths without keys: lit-gans compare A.json B.json.
 pack data=digits | Digits generates its images, so there is nothing to pack.
 pack data=folder data.root=pictures output=a.zip | output=a.zip: the packed images are in data.cache: add format=styl
 pack data=folder data.root=pictures format=stylegan output=a.tar | whose name must end with .zip

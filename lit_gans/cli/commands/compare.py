@@ -25,6 +25,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _compare(arguments: list[str]) -> None:
+    if any(item.startswith(("a=", "b=")) and not Path(item).exists() for item in arguments):
+        raise RefusedInput("compare takes two paths without keys: lit-gans compare A.json B.json.")
     if len(arguments) != 2:
         raise RefusedInput(f"compare needs two files of lit-gans evaluate, A.json B.json, and got {len(arguments)}.")
     compare(*arguments)

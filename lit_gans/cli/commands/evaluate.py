@@ -130,6 +130,8 @@ def evaluate(
     """
     if (checkpoint is None) == (fake is None):
         raise RefusedInput("set the images to measure: either checkpoint=PATH or fake=FOLDER.")
+    if fake is not None and real is None and data is None:
+        raise RefusedInput("the real images are missing: set real=FOLDER, or data=NAME.")
     if real is not None and data is not None:
         raise RefusedInput("real= and data= both set the real images: leave out one of them.")
     if fake is not None and (truncation is not None or direction == "b_to_a"):
