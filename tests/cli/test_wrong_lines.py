@@ -66,6 +66,9 @@ train TINY init_from=run resume=run | resume=run continues a run, but init_from=
 train TINY trainer.default_root_dir=memory://bucket/run | memory://bucket/run: expected a local folder
 train TINY hydra.run.dir=text.txt/run | hydra.run.dir=text.txt/run: the folder cannot be created
 sample | checkpoint is required, for example: lit-gans sample checkpoint=outputs/
+sample checkpoint=run output=s3://bucket/x | output=s3:/bucket/x: expected a local folder
+evaluate checkpoint=run metrics=digits output=s3://bucket/e.json | output=s3:/bucket: expected a local folder
+export checkpoint=run output=memory://bucket/nets | memory:/bucket/nets: expected a local folder
 interpolate checkpoint=run num=0 | num=0 must be at least 1
 interpolate checkpoint=run output=walk.avi | output=walk.avi: expected a folder; interpolate and directions also write
 sample checkpoint=run output=samples.png | output=samples.png: expected a folder; interpolate and directions also write
