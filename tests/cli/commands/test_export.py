@@ -40,7 +40,7 @@ def test_files_that_no_export_has_written_stay(ran, refused, run):
     mine.mkdir()
     (mine / "README.md").write_text("my notes")
     said = refused("export", "checkpoint=run", "output=mine")
-    assert "mine has README.md, which would be replaced: choose another folder." in said
+    assert "mine has README.md, which would be replaced: choose another folder" in said
     assert [path.name for path in mine.iterdir()] == ["README.md"]
     ran("export", "checkpoint=run", "output=nets", "optimizers=true")
     said = refused("export", "checkpoint=nets", "output=nets", "license=mit")
