@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lit_gans.config.registry import gans
+from lit_gans.training.translator import Translator
+
 # networks of the studies where an experiment has them; other GANs have their paper's
 _EXPERIMENTS = {"dcgan": "dcgan_scaling_study", "sngan": "sngan_scaling_study", "wgan_gp": "wgan_gp_scaling_study"}
 _ON_CPU = {"r3gan": "r3gan_digits"}  # its paper's networks take 21 s for a step of 8 images of 64x64 on two cores
@@ -259,7 +262,13 @@ def dual(sizes: Sizes, machine: Machine) -> Iterator[Cell]:
                     overrides = [f"experiment={experiment.format(gan=gan)}", f"seed={seed}", *_widths(sizes.width)]
                     overrides += further
                     name = f"{gan} on {data}, batch {size}, seed {seed}"
-                    yield Cell("dual", name, labels, overrides, settings, "curve", once=True)
+                    reason = "it has no FID, because it translates images." if translates(gan) else None
+                    yield Cell("dual", name, labels, overrides, settings, "curve", once=True, reason=reason)
+
+
+def translates(gan: str) -> bool:
+    """Returns whether a GAN translates images, instead of generating them from noise."""
+    return issubclass(gans()[gan], Translator)
 
 
 def lightweight(sizes: Sizes, machine: Machine) -> Iterator[Cell]:

@@ -135,10 +135,10 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
 
     @property
     def state_key(self) -> str:
-        return "RunCheckpoint"  # also with other settings, because a trainer has only one
+        return self._monitor.state_key("RunCheckpoint")
 
     def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
-        """Returns whether a state belongs to a `RunCheckpoint`. Earlier versions added the metric to the key."""
+        """Returns whether a state belongs to a `RunCheckpoint`, whatever it monitored."""
         return key.partition("(")[0] == "RunCheckpoint"
 
     def state_dict(self) -> dict[str, Any]:

@@ -30,6 +30,10 @@ class Monitor:
         self.read_at = -1  # iteration of the last value that `new` has returned
         self._has_iterated = False  # whether an iteration of this run has ended
 
+    def state_key(self, name: str) -> str:
+        """Returns the state key of a callback of class `name` that reads this metric."""
+        return name if self.name in (None, "auto") else f"{name}({self.name})"
+
     def forgets(self, trainer: Trainer) -> bool:
         """Sets `metric` to the metric that is read, and returns whether the kept values are of another metric.
 
@@ -134,8 +138,7 @@ class StopOnPlateau(GenerativeCallback):
 
     @property
     def state_key(self) -> str:
-        name = self._monitor.name
-        return "StopOnPlateau" if name in (None, "auto") else f"StopOnPlateau({name})"
+        return self._monitor.state_key("StopOnPlateau")
 
     def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
         """Returns whether the state is of a callback that monitored `auto`, and that chose the metric of this one."""

@@ -10,9 +10,9 @@ from lightning.pytorch import LightningModule, Trainer
 
 from lit_gans.callbacks.checkpoint import refuse_other_run
 from lit_gans.checkpoints.format import FORMAT_KEY, flat
-from lit_gans.common.atomic import replacing, writing
+from lit_gans.common.atomic import replacing, set_aside, writing
 from lit_gans.common.errors import RefusedInput
-from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.callback import GenerativeCallback, continues_run
 
 # arguments of data sources that change neither the images nor their order
 _SAME_IMAGES = ("batch_size", "num_workers", "placement", "cache", "cache_bytes", "on_error", "seed", "flip")
@@ -58,6 +58,8 @@ class RunConfig(GenerativeCallback):
         if trainer.is_global_zero:
             for name, text in self.files.items():
                 path = Path(trainer.default_root_dir) / name
+                if not continues_run(trainer) and not _has_text(path, text):
+                    set_aside(path)
                 with writing(path), replacing(path) as part:
                     part.write_text(text, encoding="utf-8")
 
@@ -75,3 +77,7 @@ class RunConfig(GenerativeCallback):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint[FORMAT_KEY] = checkpoint.get(FORMAT_KEY, {}) | {"config": self.config}
+
+
+def _has_text(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_bytes() == text.encode()

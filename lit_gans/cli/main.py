@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -48,7 +49,8 @@ def run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in (*_FLAGS, "help"):
         print(overview())
         return DONE
-    name, *rest = arguments
+    # shells expand ~ only at the beginning of a word, and bash also after a key without dots
+    name, *rest = (re.sub(r"=~(?=/|$)", lambda _: f"={os.path.expanduser('~')}", item, count=1) for item in arguments)
     if name == "--version":
         from lit_gans import __version__
 

@@ -119,8 +119,7 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
             raise RefusedInput(f"trainer.{name} cannot be set: {alternative}.")
     with constructing_trainer():
         trainer = construct(node, "trainer", Trainer, callbacks=callbacks, logger=loggers or False)
-    _refuse_empty_training(trainer)
-    _refuse_processes(trainer)
+    refuse_settings(trainer)
     return module, data, trainer
 
 
@@ -143,6 +142,12 @@ def constructing_trainer() -> Iterator[None]:
                 f"two callbacks, {match[1]} and {match[1]}, would both store their state in checkpoints under the same"
                 " key: keep one of them, or give them different settings."
             ) from error
+
+
+def refuse_settings(trainer: Trainer) -> None:
+    """Raises `RefusedInput` for settings of a Trainer that train nothing, or that this machine cannot run."""
+    _refuse_empty_training(trainer)
+    _refuse_processes(trainer)
 
 
 def _refuse_empty_training(trainer: Trainer) -> None:

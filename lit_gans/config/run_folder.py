@@ -9,8 +9,9 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -132,7 +133,7 @@ def refuse_folder(path: str | Path, key: str) -> None:
         path: path of the folder.
         key: name of the folder in the error message.
     """
-    if is_address(path):
+    if is_address(path) or re.match("[a-z][a-z0-9+.-]+:/", str(path)):  # `Path` shortens s3://bucket to s3:/bucket
         raise RefusedInput(
             f"{key}={path}: expected a local folder; only hydra.run.dir can be a URL, and only for a single run."
         )
@@ -170,28 +171,36 @@ def output_file(path: str | Path) -> Path:
     return path
 
 
+def existing_folders(paths: Iterable[str | Path]) -> set[Path]:
+    """Returns the folders that exist among the given folders, the current folder, and all their parents."""
+    absolute = [Path(path).absolute() for path in (*paths, ".")]
+    return {folder for path in absolute for folder in (path, *path.parents) if folder.exists()}
+
+
 @contextmanager
-def own_folder(folder: Path, is_copy: bool = False) -> Iterator[None]:
+def own_folder(folder: Path, kept: Collection[Path], is_copy: bool = False) -> Iterator[None]:
     """Context manager that locks the folder of a run on rank 0.
 
-    If `RefusedInput` is raised inside the context, the folder is removed, provided that it is empty.
+    If `RefusedInput` is raised inside the context, the folder and its parents are removed as far as they are empty.
 
     Args:
         folder: folder of the run.
-        is_copy: whether this is a new folder for a run at a URL. Such a folder is removed together with the downloaded
-            files.
+        kept: folders that existed before the command and are not removed, see `existing_folders`.
+        is_copy: whether this is a folder for a run at a URL. If it was empty, it is removed together with the
+            downloaded files.
 
     Raises:
         RefusedInput: If another training run uses the folder.
     """
     is_rank_0 = all(os.environ.get(name, "0") == "0" for name in _RANKS)
+    was_empty = not folder.is_dir() or not any(folder.iterdir())
     with locked(folder) if is_rank_0 else nullcontext():
         try:
             yield
         except RefusedInput:
-            if is_copy:
+            if is_copy and was_empty:
                 shutil.rmtree(folder, ignore_errors=True)
-            for path in (folder, *(parent for parent in folder.parents if parent.is_relative_to(OUTPUTS.absolute()))):
+            for path in takewhile(lambda path: path not in kept, (folder, *folder.parents)):
                 with suppress(OSError):  # folders that are not empty stay
                     path.rmdir()
             raise

@@ -9,7 +9,17 @@ from typing import Any, Literal
 import torch
 from safetensors.torch import save_file
 
-from lit_gans.checkpoints.exported import CARD, CONFIG, NETWORKS, RECORD, SAMPLES, TRAINING, WEIGHTS, networks_digest
+from lit_gans.checkpoints.exported import (
+    CARD,
+    CONFIG,
+    NETWORKS,
+    RECORD,
+    SAMPLES,
+    TRAINING,
+    WEIGHTS,
+    is_exported,
+    networks_digest,
+)
 from lit_gans.checkpoints.format import EMA_KEY, FORMAT_KEY, read_checkpoint, split
 from lit_gans.common.atomic import replacing
 from lit_gans.common.errors import RefusedInput
@@ -39,7 +49,7 @@ def save_networks(
 
     Args:
         checkpoint: checkpoint that `read_checkpoint` has returned.
-        folder: folder to write to. Existing files with the same names are replaced.
+        folder: folder to write to. Files of an earlier export are replaced.
         weights: `ema` writes the averaged generator as the generator; `raw` omits the average; null writes both the
             generator and the average.
         dtype: data type of the weights. `float16` halves the file size, and weights are converted to float32 when they
@@ -52,7 +62,8 @@ def save_networks(
 
     Raises:
         RefusedInput: averaged weights are requested but do not exist; a weight is too large for float16; `license` is
-            not an identifier; or `optimizers` is set together with `weights` or with a `dtype` other than float32.
+            not an identifier; the folder has files of these names that no export has written; or `optimizers` is set
+            together with `weights` or with a `dtype` other than float32.
     """
     refuse_license(license)
     if optimizers and (weights is not None or dtype != "float32"):
@@ -64,6 +75,7 @@ def save_networks(
     # copies, because safetensors does not support tensors that share memory
     copies = {name: value.clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
     folder = Path(folder)
+    _refuse_other_files(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / TRAINING).unlink(missing_ok=True)  # an existing file would belong to different networks
     with replacing(folder / WEIGHTS) as part:
@@ -78,6 +90,15 @@ def save_networks(
         with replacing(folder / TRAINING) as part:
             torch.save(rest | {NETWORKS: networks_digest(tensors)}, part)
     return folder
+
+
+def _refuse_other_files(folder: Path) -> None:
+    """Raises `RefusedInput` if an export would replace files that no export has written."""
+    others = [name for name in (WEIGHTS, CONFIG, CARD, SAMPLES, TRAINING) if (folder / name).exists()]
+    if others and not is_exported(folder):
+        raise RefusedInput(
+            f"{folder} has {', '.join(others)}, which would be replaced: choose another folder (output=)."
+        )
 
 
 def write_file(path: Path, text: str) -> None:

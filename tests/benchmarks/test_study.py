@@ -104,6 +104,12 @@ def test_every_part_has_cells_whose_overrides_compose():
             composed |= {*cell.overrides}
 
 
+def test_translations_are_no_curve_of_fid():
+    sizes = Sizes(**PRESETS["smoke"], dual_gans=("dcgan", "pix2pix"))
+    reasons = {cell.labels["gan"]: cell.reason for cell in planned(["dual"], sizes, MACHINE)}
+    assert reasons == {"dcgan": None, "pix2pix": "it has no FID, because it translates images."}
+
+
 def test_settings_that_cannot_be_measured_say_why():
     alone = Machine("cpu", ("cpu",), (1,), 1, ["dcgan"])
     reasons = {cell.name: cell.reason for cell in planned(["optimizations"], Sizes(**PRESETS["smoke"]), alone)}

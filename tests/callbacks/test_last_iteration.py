@@ -117,7 +117,7 @@ def test_the_last_iteration_is_measured_compared_and_saved_once(ended, end):
     for name in ("best", "last"):
         content = torch.load(folder / f"checkpoints/{name}.ckpt", weights_only=True)
         assert content["global_step"] == LAST
-        assert content["callbacks"]["RunCheckpoint"] == trainer.checkpoint_callback.state_dict()
+        assert content["callbacks"]["RunCheckpoint(metric/given)"] == trainer.checkpoint_callback.state_dict()
         assert content["callbacks"]["Measured"]["measured_at"] == LAST
     with (folder / "metrics.csv").open() as file:
         rows = {int(row["step"]): row for row in csv.DictReader(file)}

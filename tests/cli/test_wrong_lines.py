@@ -79,6 +79,9 @@ train TINY trainer.default_root_dir=memory://bucket/run | memory://bucket/run: e
 train TINY hydra.run.dir=text.txt/run | hydra.run.dir=text.txt/run: the folder cannot be created
 sample | checkpoint is required, for example: lit-gans sample checkpoint=outputs/
 sample run | run: settings are given as KEY=VALUE, such as checkpoint=run.
+sample checkpoint=run output=s3://bucket/x | output=s3:/bucket/x: expected a local folder
+evaluate checkpoint=run metrics=digits output=s3://bucket/e.json | output=s3:/bucket: expected a local folder
+export checkpoint=run output=memory://bucket/nets | memory:/bucket/nets: expected a local folder
 interpolate checkpoint=run num=0 | num=0 must be at least 1
 interpolate checkpoint=run steps=0 | steps=0 must be at least 1
 interpolate checkpoint=run output=walk.gif fps=100 | fps=100 must be at most 50

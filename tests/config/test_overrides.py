@@ -40,6 +40,17 @@ def test_numbers_are_numbers_where_a_folder_has_that_name(tmp_path, monkeypatch)
     assert (config.seed, config.model.clip_gradients, config.callbacks.ema) == (1, 2.5, None)
 
 
+def test_names_of_folders_that_look_like_numbers_stay_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "2024_07").mkdir()
+    assert compose("data=folder", "data.root=2024_07").data.root == "2024_07"
+    for key in ("hydra.run.dir", "trainer.default_root_dir", "output"):
+        for name in ("2025_01", "1e5", "3"):
+            assert quoted([f"{key}={name}"]) == [f"{key}='{name}'"]
+        assert quoted([f"{key}=null"]) == [f"{key}=null"]
+    assert compose("trainer.max_steps=10_000").trainer.max_steps == 10_000
+
+
 def test_values_that_are_no_text_keep_hydras_grammar(monkeypatch):
     monkeypatch.setenv("PHOTOS", "/photos")
     config = compose("model.generator_optimizer.betas=[0.1, 0.9]", "callbacks.ema=null", "trainer.devices=[0,1]")

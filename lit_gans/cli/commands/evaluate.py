@@ -22,6 +22,7 @@ from lit_gans.callbacks.evaluation import GenerativeMetrics
 from lit_gans.checkpoints.exported import is_exported
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.checkpoints.remote import is_address
 from lit_gans.cli.checkpoint import refuse_truncation, turn
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput
@@ -303,6 +304,8 @@ def _images_of(images: PictureFolder, metrics: GenerativeMetrics) -> Generated:
 
 def _default_output(checkpoint: Path | None, source: str, direction: Direction) -> Path:
     measured = checkpoint or Path(source)
-    folder = results_folder(source, measured) if checkpoint and is_exported(measured) else measured.parent
+    has_folder = checkpoint and (is_exported(measured) or is_address(source))
+    folder = results_folder(source, measured) if has_folder else measured.parent
+    name = measured.stem if measured.suffix in (".ckpt", ".json") else measured.name  # a folder can have a dot
     suffix = "_b_to_a" if direction == "b_to_a" else ""
-    return folder / f"evaluation_{short_name(measured.stem)}{suffix}.json"
+    return folder / f"evaluation_{short_name(name)}{suffix}.json"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from lit_gans.checkpoints.diffusers import WEIGHTS as DIFFUSERS_WEIGHTS
-from lit_gans.checkpoints.exported import CARD, WEIGHTS
+from lit_gans.checkpoints.exported import CARD, TRAINING, WEIGHTS
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.checkpoint import turn
@@ -86,6 +86,11 @@ def export(
     path = find_checkpoint(checkpoint)
     name = {"safetensors": "networks", "onnx": "generator.onnx", "diffusers": "diffusers"}[format]
     target = Path(output) if output else results_folder(checkpoint, path) / name
+    if format == "safetensors" and not optimizers and (path / TRAINING).exists() and path.resolve() == target.resolve():
+        raise RefusedInput(
+            f"output={target} is the exported folder itself, whose optimizers would be lost: add optimizers=true, or"
+            " choose another output."
+        )
     content = read_checkpoint(path)
     module = module_from(content, path)
     turn(module, direction)

@@ -10,21 +10,48 @@ from __future__ import annotations
 
 import warnings
 from argparse import ArgumentError
+from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import LightningDataModule, Trainer
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
+from lit_gans.callbacks import RunCheckpoint
+from lit_gans.callbacks.checkpoint import refuse_other_run
 from lit_gans.common._compat.lightning import KeepsGivenSettings
+from lit_gans.common.atomic import set_aside, writing
 from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.common.quiet import quiet
-from lit_gans.config.build import constructing_trainer
+from lit_gans.config.build import constructing_trainer, refuse_settings
 from lit_gans.config.groups import GROUPS
-from lit_gans.config.mistakes import DONE, exit_with_2
+from lit_gans.config.mistakes import DONE, STOPPED, exit_with_2
+from lit_gans.training.callback import callbacks_of, continues_run
 from lit_gans.training.module import AdversarialModule
 
 _LINKED = ("image_size", "channels")
+
+
+class SaveGivenConfig(SaveConfigCallback):
+    """Saves the arguments as `config.yaml` when the training begins, so that a refused run changes no file.
+
+    A file of another run is kept under another name, and a file that was given as an argument stays as it is.
+    """
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Saves nothing yet."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        refuse_other_run(trainer)
+        path = Path(trainer.log_dir or trainer.default_root_dir) / self.config_filename
+        given = [Path(str(file)) for file in self.config.get("config") or []]
+        if not trainer.is_global_zero or (path.exists() and any(path.samefile(file) for file in given)):
+            return
+        if not continues_run(trainer):
+            set_aside(path)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.parser.save(self.config, str(path), skip_none=False, overwrite=True, multifile=self.multifile)
 
 
 class GansCLI(KeepsGivenSettings, LightningCLI):
@@ -41,7 +68,9 @@ class GansCLI(KeepsGivenSettings, LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         with constructing_trainer():
-            return super().instantiate_trainer(**kwargs)
+            trainer = super().instantiate_trainer(**kwargs)
+        refuse_settings(trainer)
+        return trainer
 
 
 def main(arguments: list[str]) -> int:
@@ -71,7 +100,7 @@ def _run(arguments: list[str]) -> int:
         with warnings.catch_warnings():
             # Lightning warns that sys.argv also has arguments, but they are the same arguments
             warnings.filterwarnings("ignore", message=".*LightningCLI's args parameter.*")
-            GansCLI(
+            cli = GansCLI(
                 AdversarialModule,
                 LightningDataModule,
                 args=arguments,
@@ -80,8 +109,9 @@ def _run(arguments: list[str]) -> int:
                 parser_kwargs={"exit_on_error": False},
                 auto_configure_optimizers=False,  # the GANs configure one optimizer per network
                 seed_everything_default=0,
-                save_config_kwargs={"overwrite": True},
+                save_config_callback=SaveGivenConfig,
             )
     except (ArgumentError, MisconfigurationException, OSError, TypeError, ValueError, UserWarning) as error:
         raise _find_refused_input(error) or RefusedInput(one_line(error)) from error
-    return DONE
+    signals = (checkpoint.received_signal for checkpoint in callbacks_of(cli.trainer, RunCheckpoint))
+    return next((STOPPED + number for number in signals if number is not None), DONE)

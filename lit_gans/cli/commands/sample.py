@@ -86,7 +86,8 @@ def sample(
     if isinstance(module, Translator):
         if whole is None:
             whole = (config_of(content).get("data") or {}).get("whole_size") is not None
-        names, images = _translations(module, input, seed, weights, read_with(frame, value_range, max_pixels), whole)
+        read = read_with(frame, value_range, max_pixels)
+        names, images = _translations(module, input, folder, seed, weights, read, whole)
     else:
         if input is not None:
             raise RefusedInput(
@@ -103,12 +104,20 @@ def sample(
 
 
 def _translations(
-    module: Translator, folder: str | None, seed: int, weights: Weights | None, frame: Frame, whole: bool
+    module: Translator,
+    folder: str | None,
+    output: Path,
+    seed: int,
+    weights: Weights | None,
+    frame: Frame,
+    whole: bool,
 ) -> tuple[list[str], list[Float[Tensor, "c _ _"]]]:
-    """Returns the names and translations of the images in a folder."""
+    """Returns the names and translations of the images in a folder, for the folder `output`."""
     if folder is None:
         raise RefusedInput(f"{module.name} translates images: add input=FOLDER.")
     paths = images_at(folder)
+    if output.resolve() in {path.parent.resolve() for path in paths}:
+        raise RefusedInput(f"output={output} is the folder of the input images, which might be replaced: use another.")
     names: list[str] = []
     for name in (path.stem for path in paths):
         while name in ("grid", *names):  # two files can have the same name with different suffixes

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +57,7 @@ from lit_gans.config.overrides import key_of, quote
 from lit_gans.config.run_folder import (
     broadcast_from_rank_0,
     data_origins,
+    existing_folders,
     own_folder,
     refuse_folder,
     run_folder,
@@ -106,8 +107,11 @@ def _run_or_sweep(typed: list[str], notices: list[str]) -> int:
     folders = given_folders(arguments)
     for key, path in folders.items():
         refuse_folder(path, key)
+    kept = existing_folders(folders.values())
     if not is_sweep(arguments):
-        return hydra_command("train", lambda composed: _run_job(composed, typed, notices, address).code, arguments)
+        return hydra_command(
+            "train", lambda composed: _run_job(composed, typed, notices, kept, address).code, arguments
+        )
     keys = [key_of(argument) for argument in arguments]
     if RUN_FOLDER in keys:
         raise RefusedInput(
@@ -120,16 +124,16 @@ def _run_or_sweep(typed: list[str], notices: list[str]) -> int:
         )
     if "hydra.sweep.dir" not in keys:
         arguments = [*arguments, f"hydra.sweep.dir={quote(str(sweep_folder()))}"]
-    return _sweep(arguments, typed, notices)
+    return _sweep(arguments, typed, notices, kept)
 
 
-def _sweep(arguments: list[str], typed: list[str], notices: list[str]) -> int:
+def _sweep(arguments: list[str], typed: list[str], notices: list[str], kept: Collection[Path]) -> int:
     """Runs a sweep, prints its table, and returns the exit code."""
     runs: list[SweepRun] = []
 
     def job(composed: DictConfig) -> tuple[int, float | None]:
         try:
-            outcome = _run_job(composed, typed, notices)
+            outcome = _run_job(composed, typed, notices, kept)
         except RefusedSweep as error:
             print(f"lit-gans: {error}", file=sys.stderr)
             sys.exit(REFUSED)
@@ -146,19 +150,34 @@ def _sweep(arguments: list[str], typed: list[str], notices: list[str]) -> int:
             print("\n".join(["", *write_summary(runs, folder), *found_by_sweeper(folder)]), flush=True)
 
 
-def _run_job(composed: DictConfig, typed: list[str], notices: list[str], address: str | None = None) -> RunOutcome:
-    """Trains one composed configuration, and copies the run folder to the URL `address` unless it is None."""
+def _run_job(
+    composed: DictConfig, typed: list[str], notices: list[str], kept: Collection[Path], address: str | None = None
+) -> RunOutcome:
+    """Trains one composed configuration.
+
+    Args:
+        composed: the configuration.
+        typed: arguments as the user typed them.
+        notices: sentences that are logged when the training begins.
+        kept: folders that are not removed if the configuration is refused.
+        address: URL to which the run folder is copied, or None.
+    """
     hydra = HydraConfig.get()
     overrides, sweeping = list(hydra.overrides.task), hydra.mode == RunMode.MULTIRUN
     start = time.perf_counter()
     refuse_start(composed.resume, composed.init_from)
+    if address is not None and composed.trainer.default_root_dir is not None:
+        raise RefusedInput(
+            f"{RUN_FOLDER}={address} is a URL, whose local folder is a new one in outputs/: leave out"
+            " trainer.default_root_dir."
+        )
     if composed.trainer.default_root_dir is None:
         composed.trainer.default_root_dir = str(_folder(composed, sweeping, address))
     config = resolve(composed)
     folder = Path(config["trainer"]["default_root_dir"])
     code, run = FAILED, SweepRun(overrides, {}, folder, folder, is_finished=False)  # outcome of a run that diverges
     trainer: Trainer | None = None
-    with own_folder(folder, is_copy=address is not None):
+    with own_folder(folder, kept, is_copy=address is not None):
         if address is not None:
             broadcast_from_rank_0(lambda: _download(address, folder, composed.resume))
         checkpoint, reached = resume_point(config["resume"], folder)

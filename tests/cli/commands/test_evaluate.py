@@ -14,7 +14,7 @@ from torchvision.utils import save_image
 
 from lit_gans.callbacks import GenerativeMetrics
 from lit_gans.cli.commands.compare import compare
-from lit_gans.cli.commands.evaluate import evaluate
+from lit_gans.cli.commands.evaluate import _default_output, evaluate
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.class_frequencies import in_proportion
 from lit_gans.data.images import to_uint8
@@ -411,3 +411,14 @@ def test_a_module_that_a_hook_changes_is_told_apart_by_its_features_whatever_the
         RefusedInput, match=r"not comparable: extractor_probe: \[0\.\d+, 0\.\d+\] and \[\d\.\d+, \d\.\d+\]"
     ):
         compare(first, record("c.json", 2))
+
+
+def test_results_have_a_place_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    downloaded = tmp_path / "temporary/run/checkpoints/last.ckpt"
+    folder = _default_output(downloaded, "file:///far/run", "a_to_b").parent
+    assert folder.parent.name == "outputs", "not beside the download, which is removed"
+    names = {
+        _default_output(None, name, "a_to_b").name for name in ("samples_0.5", "samples_0.7", "images", "images.zip")
+    }
+    assert len(names) == 4

@@ -35,6 +35,20 @@ def test_what_was_exported_is_a_checkpoint(ran, run):
     assert (run.parent / "generated/interpolation.png").is_file()
 
 
+def test_files_that_no_export_has_written_stay(ran, refused, run):
+    mine = run.parent / "mine"
+    mine.mkdir()
+    (mine / "README.md").write_text("my notes")
+    said = refused("export", "checkpoint=run", "output=mine")
+    assert "mine has README.md, which would be replaced: choose another folder" in said
+    assert [path.name for path in mine.iterdir()] == ["README.md"]
+    ran("export", "checkpoint=run", "output=nets", "optimizers=true")
+    said = refused("export", "checkpoint=nets", "output=nets", "license=mit")
+    assert "whose optimizers would be lost: add optimizers=true" in said
+    assert (run.parent / "nets/training.pt").is_file()
+    ran("export", "checkpoint=nets", "output=nets", "license=mit", "optimizers=true")
+
+
 @pytest.mark.runs
 def test_an_onnx_file(ran, run):
     onnxruntime = pytest.importorskip("onnxruntime")

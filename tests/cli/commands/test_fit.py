@@ -1,11 +1,13 @@
 """`lit-gans fit`: the Lightning CLI with identical values, on class names, and what it refuses."""
 
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 
+from lit_gans.callbacks import EMA
 from lit_gans.cli.commands import fit as lightning_cli
 from lit_gans.cli.commands.train import _files
 from lit_gans.config.build import resolve
@@ -53,6 +55,8 @@ def test_the_lightning_cli_on_class_names(ran, monkeypatch):
     ("argument", "sentence"),
     [
         ("--model.image_size=16", "use --data.image_size"),
+        ("--trainer.max_steps=0", "trainer.max_steps=0 trains nothing"),
+        ("--trainer.devices=1000", "on a CPU, devices are processes, and there are only"),
         ("--trainer.precision=16-mixed", "AMP with fp16 is not supported on CPU"),
     ],
 )
@@ -71,3 +75,38 @@ def test_the_lightning_cli_has_sources_by_their_names(ran, name, required):
     printed = yaml.safe_load(ran("fit", "--model", "Pix2Pix", "--data", name, *required, "--print_config"))["data"]
     assert printed["class_path"].endswith(f".{name}")
     assert {"image_size", "channels", "batch_size", "seed"} <= printed["init_args"].keys()
+
+
+ARGUMENTS = "# a remark that a dump would not have\ntrainer: {max_steps: 1, logger: false}\n"
+
+
+def test_a_file_of_arguments_is_not_replaced_by_what_the_run_writes(ran, tmp_path):
+    (tmp_path / "config.yaml").write_text(ARGUMENTS)
+    ran(*TINY_CLI, "-c", "config.yaml")
+    assert (tmp_path / "config.yaml").read_text() == ARGUMENTS
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/config.yaml").write_text("a: 1\n")
+    ran(*TINY_CLI, "-c", "config.yaml", "--trainer.default_root_dir=mine")
+    assert (tmp_path / "mine/config-1.yaml").read_text() == "a: 1\n"
+    assert yaml.safe_load((tmp_path / "mine/config.yaml").read_text())["trainer"]["max_steps"] == 1
+
+
+def test_a_refused_run_of_the_lightning_cli_writes_no_configuration(ran, refused, tmp_path):
+    checkpoints = ["--trainer.callbacks=RunCheckpoint", "--trainer.default_root_dir=mine", "--trainer.logger=false"]
+    ran(*TINY_CLI, "--trainer.max_steps=1", *checkpoints)
+    before = (tmp_path / "mine/config.yaml").read_text()
+    said = refused(*TINY_CLI, "--trainer.max_steps=7", *checkpoints)
+    assert "has the checkpoints of another run" in said
+    assert (tmp_path / "mine/config.yaml").read_text() == before
+
+
+def test_a_signal_is_in_the_exit_code_of_the_lightning_cli(command, monkeypatch):
+    update = EMA.on_train_batch_end
+
+    def update_then_signal(self, trainer, *arguments):
+        update(self, trainer, *arguments)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(EMA, "on_train_batch_end", update_then_signal)
+    callbacks = ["--trainer.callbacks=EMA", "--trainer.callbacks+=RunCheckpoint"]
+    assert command(*TINY_CLI, "--trainer.max_steps=9", *callbacks)[0] == 128 + signal.SIGTERM

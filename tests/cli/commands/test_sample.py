@@ -90,6 +90,13 @@ def test_every_image_is_translated_to_a_file_of_the_same_name(ran, saved, pictur
     assert {made.name for made in (tmp_path / "more").iterdir()} == names, "no one replaces another, nor the grid"
 
 
+def test_translations_never_replace_the_input_images(saved, pictures, refused):
+    before = (pictures / "street.png").read_bytes()
+    said = refused("sample", f"checkpoint={saved('pix2pix')}", f"input={pictures}", f"output={pictures}/../pictures")
+    assert "is the folder of the input images, which might be replaced: use another." in said
+    assert (pictures / "street.png").read_bytes() == before
+
+
 def test_cyclegan_translates_there_and_back(saved, pictures, tmp_path):
     path = saved("cyclegan")
     for direction in ("a_to_b", "b_to_a"):

@@ -138,3 +138,38 @@ def test_an_error_while_running_is_no_mistake_of_the_command_line(train, monkeyp
     monkeypatch.setattr("lit_gans.cli.commands.train.fit", fails)
     with pytest.raises(ValueError, match="of the job"):
         train(*TINY, "trainer.max_steps=1")
+
+
+def test_a_refused_run_removes_the_folders_that_it_has_made_and_no_others(train, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for folder in (".", "empty", "new/deep/run"):
+        assert train(*TINY, f"hydra.run.dir={folder}", "model.n_critic=0") == 2
+        assert {path.name for path in tmp_path.iterdir()} == {"empty"}
+
+
+def test_a_refused_run_at_an_address_removes_no_folder_of_the_user(train, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").touch()
+    address = ("trainer.default_root_dir=mine", f"hydra.run.dir=file://{tmp_path}/remote")
+    assert train(*TINY, *address, "model.n_critic=0") == 2
+    assert "leave out trainer.default_root_dir" in train.err
+    assert (tmp_path / "mine/thesis.txt").is_file()
+    assert train(*TINY, address[1], "model.n_critic=0") == 2
+    assert {path.name for path in tmp_path.iterdir()} <= {"mine", "remote"}
+
+
+def test_files_of_a_user_with_the_names_of_the_run_s_are_kept(train, tmp_path):
+    (tmp_path / "config.yaml").write_text("mine: 1\n")
+    assert train(*TINY, "trainer.max_steps=1", "hydra.run.dir=.") == 0
+    assert (tmp_path / "config-1.yaml").read_text() == "mine: 1\n"
+    assert "dcgan" in (tmp_path / "config.yaml").read_text().lower()
+    assert train(*TINY, "trainer.max_steps=2", "hydra.run.dir=.", "resume=auto") == 0
+    assert not (tmp_path / "config-2.yaml").exists(), "a run that continues replaces its own"
+
+
+def test_a_tilde_is_the_home_folder(train, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    assert train(*TINY, "trainer.max_steps=1", "hydra.run.dir=~/runs/x") == 0
+    assert (tmp_path / "home/runs/x/checkpoints/last.ckpt").is_file()
+    assert not (tmp_path / "~").exists()
