@@ -52,7 +52,7 @@ def test_an_archive_for_stylegan_packs_trains_and_is_evaluated(ran, tmp_path, mo
     out = ran("evaluate", "fake=new/photos.zip", "real=photos", "metrics=digits", "image_size=16")
     assert "num_samples: 16" in out
     assert "num_real: 16" in out
-    assert (tmp_path / "new/evaluation_photos.json").is_file()
+    assert (tmp_path / "new/evaluation_photos.zip.json").is_file()
 
 
 @pytest.mark.runs
