@@ -16,7 +16,7 @@ from lit_gans.callbacks.health import STALE, TWIN, Look, copied, energy_distance
 from lit_gans.common.errors import refuse_below
 from lit_gans.common.modes import evaluating
 from lit_gans.common.noise import forked, mix
-from lit_gans.report.neighbors import reduced
+from lit_gans.data.images import reduced
 from lit_gans.training.batch import Batch, prepare_batch, split_batch
 from lit_gans.training.callback import GenerativeCallback, callbacks_of
 from lit_gans.training.gan import Kind

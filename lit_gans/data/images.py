@@ -29,6 +29,7 @@ Crop = Literal["center", "none"] | Size
 Background = tuple[int, int, int]
 WHITE: Background = (255, 255, 255)
 _RANGE_NOISE = 1e-4  # tolerance for rounding errors of images that were scaled to [0, 1]
+_REDUCED = 32  # size in pixels of `reduced` images, so that small details such as noise do not affect distances
 Depth = Literal["uint8", "float32"]
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 RANGES = {"bool": (0, 1), "uint8": (0, 255), "uint16": (0, 65535)}  # value range by type; other types have no default
@@ -327,3 +328,11 @@ def refuse_out_of_range(images: Float[Tensor, "n c h w"]) -> None:
             f"images have values in [{low:.3g}, {high:.3g}], expected [0, 1]: rescale the output of a tanh with"
             " (x + 1) / 2."
         )
+
+
+def reduced(images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n pixels"]:
+    """Returns images as vectors, downscaled to at most 32x32 pixels."""
+    height, width = images.shape[-2:]
+    scale = min(1.0, _REDUCED / max(height, width))
+    size = (max(1, round(height * scale)), max(1, round(width * scale)))
+    return functional.interpolate(images, size, mode="area").flatten(1)

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
-from torch.nn import functional
 
-_SIZE = 32  # size in pixels to which images are downscaled, so that small details such as noise do not affect distances
+from lit_gans.data.images import reduced
 
 
 @torch.no_grad()
@@ -43,11 +42,3 @@ def nearest_images(
             for old, row in zip(nearest, indices.tolist(), strict=True)
         ]
     return nearest, smallest
-
-
-def reduced(images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n pixels"]:
-    """Returns images as vectors, downscaled to at most 32x32 pixels."""
-    height, width = images.shape[-2:]
-    scale = min(1.0, _SIZE / max(height, width))
-    size = (max(1, round(height * scale)), max(1, round(width * scale)))
-    return functional.interpolate(images, size, mode="area").flatten(1)

@@ -34,7 +34,8 @@ def test_the_folder_of_a_run_is_its_checkpoint(command, ran, trained, tmp_path):
     last = trained / "checkpoints/last.ckpt"
     assert f"{trained}/generated/" in ran("sample", "num=2", f"checkpoint={trained}")
     assert command("train", *TINY, f"init_from={trained}", "trainer.max_steps=1", "hydra.run.dir=second")[0] == 0
-    assert yaml.safe_load((tmp_path / "second/config.yaml").read_text())["init_from"] == str(last)
+    assert yaml.safe_load((tmp_path / "second/config.yaml").read_text())["init_from"] == str(trained), "as typed"
+    assert str(last) in (tmp_path / "second/run.yaml").read_text()
 
 
 def test_help_names_every_command(command):
