@@ -135,7 +135,9 @@ def read_rows(path: Path) -> dict[int, Row]:
     if not is_complete or "\ufffd" in header:
         logger.warning("%s is damaged: its header cannot be read, so all rows are left out.", path)
         return {}
-    columns, rows, damaged = next(csv.reader([header]))[1:], {}, []
+    columns = next(csv.reader([header]))[1:]
+    rows: dict[int, Row] = {}
+    damaged: list[str] = []
     for number, line in enumerate(lines, start=2):
         try:
             ((step, *cells),) = csv.reader([line])
