@@ -138,7 +138,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         return self._monitor.state_key("RunCheckpoint")
 
     def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
-        """Returns whether a state belongs to a `RunCheckpoint`, whatever it monitored."""
+        """Returns whether a state belongs to a `RunCheckpoint`."""
         return key.partition("(")[0] == "RunCheckpoint"
 
     def state_dict(self) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class CSVMetrics(Logger):
         self._continues = False
 
     def resume_at(self, step: int) -> None:
-        """Makes the first write drop the rows of later iterations, which an interrupted run wrote."""
+        """Makes the first write drop the rows of later iterations."""
         self._resumed_at = step
 
     @rank_zero_only

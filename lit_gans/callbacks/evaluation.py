@@ -54,9 +54,9 @@ class Measurement(GenerativeCallback):
     store the protocol: the settings that the values depend on. A measurement draws from a separate random number
     generator, so the training is bit-identical with and without it.
 
-    If a signal interrupts a measurement, its values are missing. The measurement is repeated after resuming, unless it
-    is the measurement of the untrained networks. If a signal stops the training early, the last completed iteration is
-    not measured. Subclasses implement `measure`.
+    If a signal interrupts a measurement, its values are missing. The measurement is repeated after resuming, except at
+    iteration 0. If a signal stops the training early, the last completed iteration is not measured. Subclasses
+    implement `measure`.
 
     Args:
         every_n_steps: number of generator iterations between two measurements.

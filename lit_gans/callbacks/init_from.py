@@ -30,7 +30,7 @@ class InitFrom(GenerativeCallback):
 
     Loads the generator, the discriminators and, if the checkpoint contains one, the averaged generator, see
     `lit_gans.training.transfer`. Optimizers and counters start from scratch. A log message says which weights were
-    loaded. In a run that `trainer.ckpt_path` resumes, or that the same trainer continues, this callback does nothing.
+    loaded. In a run that continues, it does nothing.
 
     Layers that have learned nothing must not be frozen. These are layers that are missing in the checkpoint, and the
     input layer of a color-image discriminator loaded from a gray-image discriminator. The weights of this input layer

@@ -32,8 +32,8 @@ class Mirror(GenerativeCallback):
 
     Rank 0 copies in a thread, so that the training does not wait. Checkpoints are copied last, so that the copied
     `metrics.csv` contains their rows. The commit marker of a sharded checkpoint is copied after its shards. If a copy
-    fails, it is retried after the next checkpoint. Previous checkpoints that `RunCheckpoint` no longer keeps are
-    removed from the URL. All other files stay there, even if they are deleted from the run folder.
+    fails, it is retried after the next checkpoint. Only previous checkpoints that `RunCheckpoint` no longer
+    keeps are removed from the URL.
 
     Args:
         address: URL of a folder, such as `s3://bucket/run`.

@@ -114,7 +114,7 @@ class Monitor:
 class StopOnPlateau(GenerativeCallback):
     """Stops the training after `patience` consecutive measurements without a better value of a metric.
 
-    `last.ckpt` is written as usual. Lightning's `EarlyStopping` checks at the end of every epoch instead, and counts an
+    Lightning's `EarlyStopping` checks at the end of every epoch instead, and counts an
     old value as a new measurement.
 
     Args:
@@ -123,7 +123,7 @@ class StopOnPlateau(GenerativeCallback):
         mode: whether smaller (`min`) or larger (`max`) values are better; `auto` uses the direction of the metric.
 
     Raises:
-        RefusedInput: If `patience` is below 1, or if nothing logs the metric, such as a FID.
+        RefusedInput: If `patience` is below 1, or if nothing logs the metric.
     """
 
     def __init__(

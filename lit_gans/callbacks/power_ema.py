@@ -41,7 +41,7 @@ class PowerEMA(GenerativeCallback):
     `averages/ITERATION.safetensors` to the run folder, with all averages and the buffers of the generator. The averages
     are also in every checkpoint, so that a resumed run continues them. Each average needs the memory of one generator.
 
-    Samples and metrics use the average of `EMA`, which is independent of this callback.
+    Samples and metrics use the average of `EMA`.
 
     Args:
         widths: widths of the averages: standard deviations of their profiles relative to the length of the training

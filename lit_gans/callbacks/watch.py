@@ -48,7 +48,7 @@ class Watch(GenerativeCallback):
         minutes: time between two log lines, in minutes; 0 logs a line at every check.
 
     Attributes:
-        looks: measurements of the last 1,000 checks, or of twice the `patience` if these are more.
+        looks: measurements of the last 1,000 checks, or more for a long `patience`.
 
     Raises:
         RefusedInput: If a number is out of range.

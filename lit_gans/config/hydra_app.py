@@ -32,8 +32,7 @@ _OPTIONS = {"model": "dcgan", "data": "folder"}  # default options for commands 
 def compose(*overrides: str, config_name: str = "train") -> DictConfig:
     """Composes a configuration like `lit-gans train`, for example `compose("model=dcgan", "data.batch_size=32")`.
 
-    `lit-gans train` also chooses an experiment if there is neither one nor a model or data, and metrics that suit the
-    data. This function does not: without `metrics=`, the metrics are those of digits.
+    Unlike the command, it chooses no experiment, and no metrics that suit the data.
 
     Raises:
         RefusedInput: If an override has an unknown key or option. The message suggests the nearest valid name.

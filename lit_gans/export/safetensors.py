@@ -49,7 +49,7 @@ def save_networks(
 
     Args:
         checkpoint: checkpoint that `read_checkpoint` has returned.
-        folder: folder to write to. Files of an earlier export are replaced.
+        folder: folder to write to.
         weights: `ema` writes the averaged generator as the generator; `raw` omits the average; null writes both the
             generator and the average.
         dtype: data type of the weights. `float16` halves the file size, and weights are converted to float32 when they

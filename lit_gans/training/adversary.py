@@ -92,9 +92,8 @@ class Adversary(nn.Module):
         approximate_r1: weight of the mean squared difference between the scores of the data and of the data with noise
             of standard deviation 0.01 (Lin et al. 2025, "Diffusion Adversarial Post-Training for One-Step Video
             Generation"). This penalty needs no second derivative.
-        penalty_every: number of iterations between two computations of the penalties. The penalties are multiplied by
-            this number (Karras et al. 2020, appendix B). If the discriminators do not train in such an iteration, the
-            penalties are computed in the next iteration in which they do.
+        penalty_every: number of iterations between two penalties, or more if the discriminators do not train in such an
+            iteration. The penalties are multiplied by this number (Karras et al. 2020, appendix B).
         lecam: weight of LeCam's regularization (Tseng et al. 2021, "Regularizing Generative Adversarial Networks under
             Limited Data"): the squared difference between the scores of data and the averaged scores of outputs, and
             the reverse.

@@ -161,9 +161,7 @@ class Augmentations:
     def observe(self, scores: Tensor, sum_over_ranks: Callable[[Tensor], Tensor] = lambda value: value) -> None:
         """Adds the signs of scores to the state, for the next update of the probability.
 
-        Args:
-            scores: scores of this rank.
-            sum_over_ranks: adds a tensor over the ranks, if the state must be equal on all ranks at any time.
+        `sum_over_ranks` adds a tensor over the ranks, if the state must be equal on all ranks at any time.
         """
         signs = scores.detach().float().sign()
         self.state[1:].add_(sum_over_ranks(torch.stack([signs.sum(), signs.new_full((), signs.numel())])))

@@ -90,10 +90,7 @@ class GenerativeCallback(Callback):
             cls.__init__ = converts_arguments(cls.__init__)  # type: ignore[method-assign]
 
     def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
-        """Returns whether the callback loads a state that a checkpoint stores under a key other than its `state_key`.
-
-        By default, it loads no other state.
-        """
+        """Returns whether the callback loads a state of a checkpoint whose key differs from its `state_key`."""
         return False
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:

@@ -48,10 +48,7 @@ class Progress:
         return Progress(iterations, self.images_seen, self.total, num_images)
 
     def is_due(self, every: int, offset: int = 0) -> bool:
-        """Returns whether an action is due that is performed in the iterations `offset`, `offset + every`, ...
-
-        If such an iteration did not train the discriminators, the action is due in the next iteration that does.
-        """
+        """Returns whether one of the iterations `offset`, `offset + every`, ... has come since the previous step."""
         iteration = self.iterations - offset
         return iteration // every > (iteration - self.passed) // every
 

@@ -55,9 +55,8 @@ class Folder(PackedData):
 
     The classes are the first that exist of: the file `labels`; the labels of a `dataset.json` in the folder, which
     StyleGAN's `dataset_tool.py` writes; the classes in the .cls or .json files beside the images, as in a WebDataset;
-    the immediate subfolders, if the folder itself contains no images. Labels that are vectors, such as poses of a
-    camera, are no classes, which a warning says. If all classes are numbers, they are sorted numerically, otherwise by
-    name; subfolders are always sorted by name.
+    the immediate subfolders, if the folder itself contains no images. Vectors are no classes. If all classes are
+    numbers, they are sorted numerically, otherwise by name; subfolders are always sorted by name.
 
     Args:
         root: path of the folder, of an archive, or of a folder of tar archives (shards). An archive is read in place

@@ -193,7 +193,7 @@ class Network(nn.Module):
     extractor is moved to the device of the images.
 
     Args:
-        extractor: an `Extractor`; or any module that maps images (n, c, h, w) to features (n, f), or to features and
+        extractor: an `Extractor`, or any module that maps images (n, c, h, w) to features (n, f), or to features and
             class logits (n, k). It runs in evaluation mode. A module that is not an `Extractor` receives uint8 images.
             If `normalize` is true, a `ModuleExtractor` wraps it, and it receives floats in [0, 1].
         normalize: whether images are floats in [0, 1], which are rounded to uint8. Otherwise, images must be uint8.

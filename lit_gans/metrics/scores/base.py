@@ -163,7 +163,7 @@ class FeatureScore(Score):
     # ---- images
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises `RefusedInput`: torchmetrics would compute the score of a single batch."""
+        """Raises `RefusedInput`: no score is that of a single batch."""
         raise RefusedInput(
             f"{type(self).__name__} has no value of a single batch: add images with update(images, real=True or False),"
             " and call compute()."

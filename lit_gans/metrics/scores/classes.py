@@ -65,11 +65,7 @@ class ClassCoverage(FeatureScore):
         self.fake_num += len(logits)
 
     def compute(self) -> Float[Tensor, ""]:
-        """Returns the number of covered classes.
-
-        Raises:
-            RefusedInput: there are no generated images.
-        """
+        """Returns the number of covered classes."""
         num = int(self.fake_num)
         self.refuse_too_few(math.inf, num)
         counts = self.fake_class_counts.cpu().double()  # on the CPU, because MPS does not support float64
