@@ -183,7 +183,6 @@ class NetworkStrategy(DDPStrategy):
         """Raises `RefusedInput` if this strategy cannot train the module in the given precision."""
 
     def setup(self, trainer: Trainer) -> None:
-        self._failed = False  # a trainer can train again after an exception
         self.refuse(self.lightning_module, str(trainer.precision))
         if self.sharded_checkpoints:
             import safetensors  # noqa: F401  (if it is missing, fail now rather than at the first checkpoint)
