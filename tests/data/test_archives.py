@@ -397,7 +397,7 @@ def test_labels_that_are_vectors_are_no_classes_unless_they_are_asked_for(tmp_pa
         write_shards(tmp_path / "data", ending="json", label=lambda index: [0.5] * 25)
     read = data("data")
     assert (read.num_classes, len(read.packed.images)) == (0, NUM)
-    (line,) = {record.getMessage() for record in caplog.records if "vector" in record.getMessage()}
+    (line,) = {record.getMessage() for record in caplog.records if "is a vector" in record.getMessage()}
     assert "the label is a vector of 25 numbers, expected a whole number or a name" in line
     assert line.endswith("The images are read without classes.")
     (tmp_path / "poses.json").write_text(json.dumps(poses))
