@@ -22,7 +22,7 @@ from lit_gans.callbacks.signals import Abandoned, StopSignals
 from lit_gans.callbacks.slurm import requeue_job, requeue_signal
 from lit_gans.callbacks.throughput import paused
 from lit_gans.checkpoints.locate import FOLDER, verified_iteration
-from lit_gans.checkpoints.remote import is_address
+from lit_gans.checkpoints.remote import is_shortened_address
 from lit_gans.common._compat.lightning import row_of_iteration
 from lit_gans.common.atomic import duplicate, remove, sweep
 from lit_gans.common.errors import FailedWrite, RefusedInput, refuse_below, refuse_not_positive
@@ -384,7 +384,7 @@ def refuse_other_run(trainer: Trainer) -> None:
 
 def _refuse_url(trainer: Trainer) -> None:
     folder = trainer.default_root_dir
-    if is_address(folder) or folder.startswith("file:/"):  # Lightning shortens file:///folder to file:/folder
+    if is_shortened_address(folder):
         raise RefusedInput(
             f"trainer.default_root_dir={folder} is a URL, but the run folder must be local: choose a local folder, and"
             " add the callback Mirror, which copies it to a URL."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
@@ -15,14 +14,12 @@ from lightning.pytorch import LightningModule, Trainer
 
 from lit_gans.callbacks.checkpoint import refuse_other_run
 from lit_gans.checkpoints.locate import FOLDER
-from lit_gans.checkpoints.remote import Remote
+from lit_gans.checkpoints.remote import NUMBERED, Remote
 from lit_gans.checkpoints.sharded import COMMIT
 from lit_gans.common.atomic import failed_write, is_finished
 from lit_gans.training.callback import GenerativeCallback
 
 logger = logging.getLogger(__name__)
-
-_PREVIOUS = re.compile(rf"{FOLDER}/(step|best)-")  # names of previous checkpoints, see `RunCheckpoint`
 
 Version = tuple[int, int, int, int]  # inode, size, modification time and status change time of a file
 
@@ -98,7 +95,7 @@ class Mirror(GenerativeCallback):
         changed = {name for name, version in versions.items() if self._sent.get(name) != version}
         # a checkpoint that is open stays readable when it is replaced; its rows of metrics.csv are already on disk
         opened = {name: (folder / name).open("rb") for name in changed if _is_checkpoint(name)}
-        removed = [name for name in self._sent.keys() - versions.keys() if removes and _PREVIOUS.match(name)]
+        removed = [name for name in self._sent.keys() - versions.keys() if removes and NUMBERED.match(name)]
         self._sending = self._thread.submit(self._send, folder, versions, removed, changed, opened)
         return self._sending
 

@@ -114,8 +114,7 @@ class Monitor:
 class StopOnPlateau(GenerativeCallback):
     """Stops the training after `patience` consecutive measurements without a better value of a metric.
 
-    Lightning's `EarlyStopping` checks at the end of every epoch instead, and counts an
-    old value as a new measurement.
+    Lightning's `EarlyStopping` checks at the end of every epoch instead, and counts an old value as a new measurement.
 
     Args:
         patience: number of measurements without a better value after which the training stops; null never stops it.

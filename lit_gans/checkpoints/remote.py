@@ -21,12 +21,17 @@ from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.common.lightning import ParallelStrategy
 
 # checkpoints of a run that are not downloaded, because only the last and the best checkpoint are needed
-_NUMBERED = re.compile(r"checkpoints/(step|best)-\d+\.ckpt(/|$)")
+NUMBERED = re.compile(r"checkpoints/(step|best)-\d+\.ckpt(/|$)")
 
 
 def is_address(path: str | Path) -> bool:
     """Returns whether a path is an fsspec URL, and not a local path or a repository of the Hugging Face Hub."""
     return isinstance(path, str) and "://" in path and not path.startswith(HUB)
+
+
+def is_shortened_address(path: str | Path) -> bool:
+    """Returns whether a path is a URL, or a URL whose slashes `Path` or Lightning has shortened, such as s3:/bucket."""
+    return is_address(path) or re.match("[a-z][a-z0-9+.-]+:/", str(path)) is not None
 
 
 class Remote:
@@ -83,7 +88,7 @@ class Remote:
             raise RefusedInput(f"there is no file or folder at {self.address}.")
         with refusing(f"{self.address} cannot be read"):
             for name in names:
-                if not _NUMBERED.match(name):
+                if not NUMBERED.match(name):
                     target = path / name if name else path
                     target.parent.mkdir(parents=True, exist_ok=True)
                     self._fs.get_file(f"{self._root}/{name}".rstrip("/"), str(target))

@@ -20,7 +20,7 @@ from omegaconf import MISSING
 
 from lit_gans.checkpoints.exported import HUB
 from lit_gans.checkpoints.locate import ZOO, checkpoints_of, run_of, zoo
-from lit_gans.checkpoints.remote import is_address
+from lit_gans.checkpoints.remote import is_address, is_shortened_address
 from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.common.folder_lock import locked
 from lit_gans.common.paths import short_name
@@ -133,7 +133,7 @@ def refuse_folder(path: str | Path, key: str) -> None:
         path: path of the folder.
         key: name of the folder in the error message.
     """
-    if is_address(path) or re.match("[a-z][a-z0-9+.-]+:/", str(path)):  # `Path` shortens s3://bucket to s3:/bucket
+    if is_shortened_address(path):
         raise RefusedInput(
             f"{key}={path}: expected a local folder; only hydra.run.dir can be a URL, and only for a single run."
         )

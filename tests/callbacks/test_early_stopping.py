@@ -10,14 +10,17 @@ from lit_gans.metrics.extractors.digits import DigitsExtractor
 class Given(Measurement):
     """Returns the given values, one after another, from iteration 0 on."""
 
-    headline = "metric/given"
-
-    def __init__(self, values, direction="min", every_n_steps=1):
+    def __init__(self, values, direction="min", every_n_steps=1, headline="metric/given"):
         super().__init__(every_n_steps, 1, 1, 0)
-        self.remaining, self.directions = iter(values), {"metric/given": direction}
+        self.headline, self.remaining, self.directions = headline, iter(values), {headline: direction}
+
+    @property
+    def state_key(self):
+        name = type(self).__name__
+        return name if self.headline == "metric/given" else f"{name}({self.headline})"
 
     def measure(self, trainer, module):
-        return {"metric/given": next(self.remaining)}
+        return {self.headline: next(self.remaining)}
 
 
 def stopped_at(tiny_gan, random_images, fit, measured, **settings):
@@ -48,17 +51,6 @@ def test_a_resumed_run_waits_on(tiny_gan, random_images, fit):
     assert trainer.global_step == 1
 
 
-class Fid(Given):
-    headline = "metric/fid_given"
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.directions = {self.headline: "min"}
-
-    def measure(self, trainer, module):
-        return {self.headline: next(self.remaining)}
-
-
 @pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")
 def test_the_best_of_another_metric_is_forgotten(tiny_gan, random_images, fit, tmp_path):
     """A smaller value of the first metric would keep the best checkpoint of the second one from being saved."""
@@ -66,7 +58,7 @@ def test_the_best_of_another_metric_is_forgotten(tiny_gan, random_images, fit, t
     def train(max_steps, fid, monitor, resume=None):
         given = Given([50.0, 41.0, 40.0])
         own = [StopOnPlateau(2, monitor), RunCheckpoint(1, monitor)]
-        callbacks = [Fid(fid), given, *own]
+        callbacks = [Given(fid, headline="metric/fid_given"), given, *own]
         trainer = fit(tiny_gan(), random_images(), max_steps, resume, callbacks=callbacks, enable_checkpointing=True)
         return trainer, *own
 
@@ -102,23 +94,12 @@ def test_a_value_that_nothing_logs_is_refused_at_once(tiny_gan, random_images, f
         assert fit(tiny_gan(), random_images(), 2, callbacks=callbacks, **here).global_step == 2
 
 
-class Other(Given):
-    headline = "metric/other"
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.directions = {self.headline: "min"}
-
-    def measure(self, trainer, module):
-        return {self.headline: next(self.remaining)}
-
-
 LOGS = LambdaCallback(on_train_batch_end=lambda trainer, module, *_: module.log("own", 1.0))
 
 
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_logged_value_counts_once_an_iteration(tiny_gan, random_images, fit, others):
-    measured = [Given([1.0] * 9), Other([1.0] * 9)][: 1 + others]
+    measured = [Given([1.0] * 9), Given([1.0] * 9, headline="metric/other")][: 1 + others]
     stopping = StopOnPlateau(4, "own")
     assert fit(tiny_gan(), random_images(), 8, callbacks=[LOGS, *measured, stopping]).global_step == 5
 
@@ -127,7 +108,7 @@ def test_a_logged_value_counts_once_an_iteration(tiny_gan, random_images, fit, o
 def test_a_value_of_before_a_resume_does_not_count_again(tiny_gan, random_images, fit, tmp_path, first):
     def train(max_steps, given, other, resume=None):
         own = [StopOnPlateau(9, "metric/given"), RunCheckpoint(1, "metric/given")]
-        measured = [Given(given, every_n_steps=2), Other(other)]
+        measured = [Given(given, every_n_steps=2), Given(other, headline="metric/other")]
         callbacks = [*own, *measured] if first == "stopping" else [*measured, *own]
         fit(tiny_gan(), random_images(), max_steps, resume, callbacks=callbacks, enable_checkpointing=True)
         return own[0].state_dict()
