@@ -142,11 +142,12 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         return key.partition("(")[0] == "RunCheckpoint"
 
     def state_dict(self) -> dict[str, Any]:
-        best = {"metric": self._monitor.metric, "top": self._best.values, "untrained_value": self.untrained_value}
-        return {**best, "recent": self._recent.steps}
+        monitored = {"metric": self._monitor.metric, "protocol": dict(self._monitor.protocol)}
+        best = {"top": self._best.values, "untrained_value": self.untrained_value}
+        return {**monitored, **best, "recent": self._recent.steps}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._monitor.metric = state_dict.get("metric")
+        self._monitor.metric, self._monitor.protocol = state_dict.get("metric"), state_dict.get("protocol", {})
         self._best.values, self.untrained_value = dict(state_dict["top"]), state_dict["untrained_value"]
         self._recent.steps = list(state_dict["recent"])
 
@@ -160,7 +161,8 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
             self._measured_at, self._requeue_signal = -1, requeue_signal(trainer)
             self.stopped_by_signal = False
             if trainer.global_step == 0 and self._has_saved:  # this callback was used in a previous run
-                self._best.values, self.untrained_value, self._monitor.metric = {}, None, None
+                self._best.values, self.untrained_value = {}, None
+                self._monitor.metric, self._monitor.protocol = None, {}
                 self._recent.steps, self._has_saved = [], False
             requeues = () if self._requeue_signal is None else (self._requeue_signal,)
             self._signals.start(signal.SIGINT, signal.SIGTERM, *requeues, says=trainer.is_global_zero)
@@ -211,8 +213,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._last_at = -1 if self._measured_at == trainer.global_step else trainer.global_step
         refuse_other_run(trainer)
         self._monitor.start(trainer)
-        if self._monitor.forgets(trainer):
-            self._best.values, self.untrained_value = {}, None
+        self._forget_others(trainer)
         self._match_files(trainer)
         value = self._monitor.value(trainer)
         if trainer.global_step == 0:
@@ -298,8 +299,14 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         kept = trainer.strategy.broadcast(kept)
         self._best.values = {step: value for step, value in self._best.values.items() if step in kept}
 
+    def _forget_others(self, trainer: Trainer) -> None:
+        """Forgets the best values if they are of another metric or of an incomparable measurement."""
+        if self._monitor.forgets(trainer):
+            self._best.values, self.untrained_value = {}, None
+
     def _save_best(self, trainer: Trainer, value: float) -> None:
         """Saves a checkpoint if its value is among the `save_top_k` best values, and removes displaced checkpoints."""
+        self._forget_others(trainer)
         folder, step = self.folder(trainer), trainer.global_step
         displaced = self._best.add(step, value, lambda value: self._monitor.rank(trainer, value))
         is_best, path = step == self.best_step, numbered(folder, "best", step)

@@ -31,7 +31,7 @@ from lit_gans.data.sources.stacked_digits import StackedDigits
 from lit_gans.metrics.evaluator import Evaluator, with_labels
 from lit_gans.metrics.extractors.base import Extractor, refuse_nameless
 from lit_gans.metrics.extractors.digits import DigitsExtractor
-from lit_gans.metrics.protocol import RUNNING_STATISTICS, stamp, versions
+from lit_gans.metrics.protocol import RUNNING_STATISTICS, incomparable, stamp, versions
 from lit_gans.metrics.scores.base import FeatureScore
 from lit_gans.metrics.scores.modes import ModeCoverage
 from lit_gans.metrics.scores.paired_l1 import PairedL1
@@ -120,7 +120,7 @@ class Measurement(GenerativeCallback):
         refuse_other_run(trainer)
         self._has_begun = False
         if trainer.global_step == 0:  # this callback may have been used in a previous run
-            self.values, self.first, self.best, self.measured_at = {}, {}, {}, 0
+            self.values, self.first, self.best, self.measured_at, self.protocol = {}, {}, {}, 0, {}
         self._drop_unmeasured()
         self._log(trainer)
         if trainer.global_step == 0:
@@ -149,7 +149,10 @@ class Measurement(GenerativeCallback):
                 module.gather_generator()
                 if not self._has_begun:
                     self.begin(trainer, module)
-                    self.protocol, self._has_begun = computed_once(partial(self.stamp, trainer, module)), True
+                    previous, self.protocol = self.protocol, computed_once(partial(self.stamp, trainer, module))
+                    self._has_begun = True
+                    if incomparable(previous, self.protocol):  # the values before a resume with other settings
+                        self.first, self.best = {}, {}
                     self._write_protocol(trainer)
                 start = time.monotonic()
                 with tf32(False):

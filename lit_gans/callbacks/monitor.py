@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -9,6 +10,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lit_gans.common.errors import RefusedInput, nearest, refuse_below
+from lit_gans.metrics.protocol import incomparable
 from lit_gans.training.callback import GenerativeCallback, callbacks_of, directions_of, refuse_unmeasured
 
 _METRIC = "metric/"  # prefix of the keys that callbacks measure and list in `directions`
@@ -27,6 +29,7 @@ class Monitor:
         self.name, self.mode = name, mode
         self.reads_logged = name not in (None, "auto") and not name.startswith(_METRIC)  # see `GenerativeCallback`
         self.metric: str | None = None  # key of the metric of the values that the callback has kept
+        self.protocol: Mapping[str, Any] = {}  # protocol of these values; empty if none is known
         self.read_at = -1  # iteration of the last value that `new` has returned
         self._has_iterated = False  # whether an iteration of this run has ended
 
@@ -35,16 +38,22 @@ class Monitor:
         return name if self.name in (None, "auto") else f"{name}({self.name})"
 
     def forgets(self, trainer: Trainer) -> bool:
-        """Sets `metric` to the metric that is read, and returns whether the kept values are of another metric.
+        """Sets `metric` and `protocol` to those that are read, and returns whether the kept values are of others.
 
-        This happens if a run resumes with other scores or with another `monitor`. A warning says so.
+        This happens if a run resumes with other scores, with another `monitor`, or with settings of the measurement
+        that make its values incomparable. A warning says so.
         """
         previous, key = self.metric, self._key(trainer)
         self.metric = key or previous
-        if previous == self.metric or previous is None:
-            return False
-        rank_zero_warn(f"the best value until now is of {previous}, but {key} is monitored now: the best starts anew.")
-        return True
+        before, protocol = self.protocol, next((owner.protocol for owner in self._owners(trainer)), {})
+        self.protocol = protocol or before
+        if previous not in (None, self.metric):
+            why = f"the best value until now is of {previous}, but {key} is monitored now"
+        else:
+            why = incomparable(before, self.protocol)
+        if why:
+            rank_zero_warn(f"{why}: the best starts anew.")
+        return bool(why)
 
     def start(self, trainer: Trainer) -> None:
         """At the start of a new or resumed run, marks the value of this iteration as read."""
@@ -68,10 +77,10 @@ class Monitor:
 
         Of a value that a module logs, it is unknown when the module logged it last.
         """
-        key, step = self._key(trainer), trainer.global_step
+        step = trainer.global_step
         if self._value(trainer) is None or self.read_at == step:
             return None
-        owners = [each for each in callbacks_of(trainer, GenerativeCallback) if key in each.directions]
+        owners = self._owners(trainer)
         if owners and all(owner.measured_at != step for owner in owners):
             return None
         self.read_at = step
@@ -95,6 +104,11 @@ class Monitor:
     def rank(self, trainer: Trainer, value: float) -> tuple[bool, float]:
         """Returns a sort key that is smaller for better values. NaN has the largest key."""
         return value != value, -value if self._mode(trainer) == "max" else value
+
+    def _owners(self, trainer: Trainer) -> list[GenerativeCallback]:
+        """Returns the callbacks that measure the metric."""
+        key = self._key(trainer)
+        return [each for each in callbacks_of(trainer, GenerativeCallback) if key in each.directions]
 
     def _mode(self, trainer: Trainer) -> str | None:
         return directions_of(trainer).get(self._key(trainer) or "") if self.mode == "auto" else self.mode
@@ -144,11 +158,12 @@ class StopOnPlateau(GenerativeCallback):
         return key == "StopOnPlateau" and state.get("metric") == self._monitor.name
 
     def state_dict(self) -> dict[str, Any]:
-        read = {"metric": self._monitor.metric, "read_at": self._monitor.read_at}
-        return {**read, "best_value": self.best_value, "waited": self.waited}
+        read = {"metric": self._monitor.metric, "protocol": dict(self._monitor.protocol)}
+        return {**read, "read_at": self._monitor.read_at, "best_value": self.best_value, "waited": self.waited}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._monitor.metric, self._monitor.read_at = state_dict.get("metric"), state_dict.get("read_at", -1)
+        self._monitor.protocol = state_dict.get("protocol", {})
         self.best_value, self.waited = state_dict["best_value"], state_dict["waited"]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -163,7 +178,7 @@ class StopOnPlateau(GenerativeCallback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if trainer.global_step == 0 and self._has_measured:  # this callback was used in a previous run
             self.best_value, self.waited = None, 0
-            self._monitor.metric, self._monitor.read_at = None, -1
+            self._monitor.metric, self._monitor.read_at, self._monitor.protocol = None, -1, {}
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         self._monitor.refuse_unlogged(trainer)

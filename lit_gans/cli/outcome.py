@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import join, quote
@@ -21,6 +23,7 @@ from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.callbacks.samples import FILM
 from lit_gans.cli.tables import markdown
 from lit_gans.cli.train_arguments import without_address
+from lit_gans.common.errors import FailedWrite, is_out_of_memory, out_of_memory
 from lit_gans.common.paths import printable, shown
 from lit_gans.config.mistakes import DONE, STOPPED
 from lit_gans.config.overrides import key_of
@@ -53,6 +56,27 @@ class SweepRun:
     folder: Path
     samples: Path
     is_finished: bool = True
+
+
+@contextmanager
+def failures_printed(resume: str = "resume=auto") -> Iterator[None]:
+    """Context manager that prints certain errors instead of raising them, so that a sweep continues with its next run.
+
+    These errors are divergence, a failed write, and insufficient device memory.
+
+    Args:
+        resume: argument of the command that continues from the last checkpoint.
+    """
+    try:
+        yield
+    except FloatingPointError as error:
+        print(f"lit-gans: {error}", file=sys.stderr)
+    except FailedWrite as error:
+        print(f"lit-gans: {error} {resume} continues from the last checkpoint.", file=sys.stderr)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        print(f"lit-gans: {out_of_memory(error)}", file=sys.stderr)
 
 
 def report(trainer: Trainer, overrides: Sequence[str] = ()) -> int:

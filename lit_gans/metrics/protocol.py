@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.scores.base import FeatureScore
 
 _PACKAGES = ("lit_gans", "torch", "torchvision", "torch_fidelity", "numpy")
-# two measurements are comparable if these fields are equal
+# two measurements are comparable if these fields are equal, and fields that only some measurements have, such as the
+# `epsilon` of a path length
 _COMPARED = (
     "data_sha256",
     "labels_sha256",
@@ -33,6 +34,7 @@ _COMPARED = (
 _PROBE_TOLERANCE = 0.01  # maximum difference of a probe between devices, relative to its root mean square
 # fields whose differences are reported, but do not make measurements incomparable
 _REPORTED = ("data", "classes", "batch_norm", "precision", "weights", "truncation", "seed", "versions")
+_IGNORED = ("trained_against", "left_out")  # see `is_biased`; a score that is left out has no value
 RUNNING_STATISTICS = "running statistics (evaluation mode)"
 
 
@@ -112,18 +114,28 @@ def is_biased(protocol: dict[str, Any]) -> bool:
     return protocol.get("extractor") in protocol.get("trained_against", ())
 
 
-def differences(one: dict[str, Any], other: dict[str, Any]) -> tuple[list[str], list[str]]:
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Returns two lists of differences between two protocols, each formatted as `field: value and value`.
 
     The first list contains the differences that make the protocols incomparable. The second list contains all other
     differences.
     """
 
-    def differing(names: tuple[str, ...]) -> list[str]:
+    def differing(names: Iterable[str]) -> list[str]:
         values = {name: (one.get(name), other.get(name)) for name in names}
         return [f"{name}: {a} and {b}" for name, (a, b) in values.items() if a != b and not _is_same_probe(name, a, b)]
 
-    return differing(_COMPARED), differing(_REPORTED)
+    others = sorted({*one, *other}.difference(_COMPARED, _REPORTED, _IGNORED))
+    return differing([*_COMPARED, *others]), differing(_REPORTED)
+
+
+def incomparable(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Returns why the values of two protocols of a run cannot be compared, or an empty string if they can.
+
+    An empty protocol, of a run that has measured nothing yet, can be compared with every other one.
+    """
+    conflicts = differences(before, now)[0] if before and now else []
+    return f"the values until now were measured with other settings ({'; '.join(conflicts)})" if conflicts else ""
 
 
 def _is_same_probe(name: str, one: Any, other: Any) -> bool:

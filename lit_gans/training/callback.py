@@ -75,6 +75,7 @@ class GenerativeCallback(Callback):
     # maps each measured key `metric/...` to `min` or `max`, whichever is better, or to None if neither is better
     directions: Mapping[str, str | None] = {}
     measured_at: int = -1  # iteration of the last measurement
+    protocol: Mapping[str, Any] = {}  # settings that the measured values depend on; empty if nothing was measured
     # whether the callback reads the losses of every iteration from `trainer.callback_metrics`. If no callback does,
     # these losses are only updated when loggers write a row. `module.losses` always holds the last iteration's losses.
     reads_logged: bool = False

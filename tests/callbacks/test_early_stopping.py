@@ -44,7 +44,7 @@ def test_an_old_value_is_no_measurement(tiny_gan, random_images, fit):
 
 def test_a_resumed_run_waits_on(tiny_gan, random_images, fit):
     stopping = StopOnPlateau(patience=3, monitor="metric/given")
-    state = {"metric": "metric/given", "read_at": 3, "best_value": 1.0, "waited": 1}
+    state = {"metric": "metric/given", "protocol": {}, "read_at": 3, "best_value": 1.0, "waited": 1}
     stopping.load_state_dict(state)
     assert stopping.state_dict() == state
     trainer = fit(tiny_gan(), random_images(), 6, callbacks=[Given((2.0, 3.0, 0.5)), stopping])
@@ -72,6 +72,30 @@ def test_the_best_of_another_metric_is_forgotten(tiny_gan, random_images, fit, t
         trainer, stopping, other = train(6, [5.0] * 3, "metric/given", last)
     assert (trainer.global_step, other.best_step, other.best_value, other.untrained_value) == (6, 6, 40.0, None)
     assert (stopping.best_value, stopping.waited) == (40.0, 0)
+
+
+@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")
+def test_the_best_of_other_settings_of_the_measurement_is_forgotten(tiny_gan, random_images, fit, tmp_path):
+    """The FID of fewer images is larger: no later checkpoint would be the best one."""
+
+    def train(max_steps, values, num_samples, resume=None):
+        given = Given(values)
+        given.num_samples = num_samples
+        own = [StopOnPlateau(9, "metric/given"), RunCheckpoint(1, "metric/given")]
+        fit(tiny_gan(), random_images(), max_steps, resume, callbacks=[given, *own], enable_checkpointing=True)
+        return given, *own
+
+    last = tmp_path / "checkpoints/last.ckpt"
+    train(2, [9.0, 2.0, 3.0], 1)
+    given, stopping, checkpoint = train(3, [2.5], 1, last)
+    assert (checkpoint.best_step, checkpoint.untrained_value, stopping.waited) == (1, 9.0, 2)
+    assert given.best == {"metric/given": (2.0, 1)}
+    with pytest.warns(UserWarning, match=r"measured with other settings \(num_fake: 1 and 2\): the best starts anew"):
+        given, stopping, checkpoint = train(5, [8.0, 7.0], 2, last)
+    assert (checkpoint.best_step, checkpoint.best_value, checkpoint.untrained_value) == (5, 7.0, None)
+    assert (stopping.best_value, stopping.waited) == (7.0, 0)
+    assert given.best == {"metric/given": (7.0, 5)}
+    assert given.first == {}
 
 
 @pytest.mark.parametrize("callback", [StopOnPlateau, RunCheckpoint])

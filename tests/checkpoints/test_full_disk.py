@@ -15,7 +15,8 @@ from PIL import Image
 from lit_gans.callbacks import RunCheckpoint, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.checkpoints.format import read_checkpoint
-from lit_gans.cli.commands.train import _failures_printed, _resolved
+from lit_gans.cli.commands.train import _resolved
+from lit_gans.cli.outcome import failures_printed
 from lit_gans.common.errors import FailedWrite, RefusedInput
 from lit_gans.data.sources.folder import Folder
 
@@ -184,7 +185,7 @@ def test_a_deleted_folder_gets_the_last_checkpoint_once_more_and_ends_the_traini
 
 
 def test_on_the_command_line_it_is_a_sentence(capsys):
-    with _failures_printed():
+    with failures_printed():
         raise FailedWrite("last.ckpt cannot be written: No space left on device.")
     problem = "last.ckpt cannot be written: No space left on device."
     assert capsys.readouterr().err == f"lit-gans: {problem} resume=auto continues from the last checkpoint.\n"

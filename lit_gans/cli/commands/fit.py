@@ -19,17 +19,21 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lit_gans.callbacks import RunCheckpoint
 from lit_gans.callbacks.checkpoint import refuse_other_run
+from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.checkpoints.remote import is_address
+from lit_gans.cli.outcome import failures_printed
 from lit_gans.common._compat.lightning import KeepsGivenSettings
 from lit_gans.common.atomic import set_aside, writing
 from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import constructing_trainer, refuse_settings
 from lit_gans.config.groups import GROUPS
-from lit_gans.config.mistakes import DONE, STOPPED, exit_with_2
+from lit_gans.config.mistakes import DONE, FAILED, STOPPED, exit_with_2
 from lit_gans.training.callback import callbacks_of, continues_run
 from lit_gans.training.module import AdversarialModule
 
 _LINKED = ("image_size", "channels")
+_LIGHTNING_CHECKPOINTS = ("best", "hpc", "last", "registry")  # values of `ckpt_path` that are no paths
 
 
 class SaveGivenConfig(SaveConfigCallback):
@@ -55,7 +59,14 @@ class SaveGivenConfig(SaveConfigCallback):
 
 
 class GansCLI(KeepsGivenSettings, LightningCLI):
-    """Lightning CLI that sets the image size and the channels of the model to the values of the data."""
+    """Lightning CLI that sets the image size and the channels of the model to the values of the data.
+
+    Attributes:
+        arguments_of_fit: arguments of `Trainer.fit`, with which the caller trains. The CLI itself does not train, so
+            that an error of the training is not mistaken for an error in the arguments.
+    """
+
+    arguments_of_fit: dict[str, Any]
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
@@ -65,6 +76,17 @@ class GansCLI(KeepsGivenSettings, LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         for name in _LINKED:
             parser.link_arguments(f"data.init_args.{name}", f"model.init_args.{name}")
+
+    def fit(self, **arguments: Any) -> None:
+        """Stores the arguments. The CLI calls this method instead of `Trainer.fit`.
+
+        Raises:
+            RefusedInput: `ckpt_path` does not exist.
+        """
+        checkpoint = arguments.get("ckpt_path")
+        if checkpoint not in (None, *_LIGHTNING_CHECKPOINTS) and not is_address(checkpoint):
+            find_checkpoint(checkpoint)
+        self.arguments_of_fit = arguments
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         with constructing_trainer():
@@ -113,5 +135,16 @@ def _run(arguments: list[str]) -> int:
             )
     except (ArgumentError, MisconfigurationException, OSError, TypeError, ValueError, UserWarning) as error:
         raise _find_refused_input(error) or RefusedInput(one_line(error)) from error
-    signals = (checkpoint.received_signal for checkpoint in callbacks_of(cli.trainer, RunCheckpoint))
+    with failures_printed("--ckpt_path=FILE"):
+        try:
+            cli.trainer.fit(**cli.arguments_of_fit)
+        except MisconfigurationException as error:  # raised by Lightning before the first step
+            raise RefusedInput(one_line(error)) from error
+        return _code_of(cli.trainer)
+    return FAILED
+
+
+def _code_of(trainer: Trainer) -> int:
+    """Returns the exit code of a training that ended or was stopped by a signal."""
+    signals = (checkpoint.received_signal for checkpoint in callbacks_of(trainer, RunCheckpoint))
     return next((STOPPED + number for number in signals if number is not None), DONE)

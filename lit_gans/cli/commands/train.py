@@ -32,7 +32,7 @@ from lit_gans.checkpoints.locate import FOLDER, find_checkpoint, resume_point
 from lit_gans.checkpoints.remote import Remote
 from lit_gans.cli.commands.plan import planned
 from lit_gans.cli.notices import Notices
-from lit_gans.cli.outcome import SweepRun, entry_of, found_by_sweeper, report, write_summary
+from lit_gans.cli.outcome import SweepRun, entry_of, failures_printed, found_by_sweeper, report, write_summary
 from lit_gans.cli.sweep_score import RefusedSweep, sweep_score
 from lit_gans.cli.train_arguments import (
     RUN_FOLDER,
@@ -45,7 +45,7 @@ from lit_gans.cli.train_arguments import (
 )
 from lit_gans.common._compat.lightning import start_others_with
 from lit_gans.common.atomic import writing
-from lit_gans.common.errors import FailedWrite, RefusedInput, is_out_of_memory, out_of_memory
+from lit_gans.common.errors import RefusedInput
 from lit_gans.common.loggers import end_loggers
 from lit_gans.common.paths import shown
 from lit_gans.common.process_state import process_state_restored
@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> int:
 
 def _run_additional_process(resolved: Path) -> int:
     """Runs an additional process of a training run, and returns the exit code."""
-    with _failures_printed():
+    with failures_printed():
         return report(train(**yaml.safe_load(resolved.read_bytes())))
     return FAILED
 
@@ -193,7 +193,7 @@ def _run_job(
                 flush=True,
             )
             return RunOutcome(DONE)
-        with _failures_printed():
+        with failures_printed():
             with process_state_restored():
                 module, data, trainer = build(config | {"init_from": init_from})
                 more = [sweep_score(), Mirror(address) if address else None]
@@ -248,24 +248,6 @@ def _download(address: str, folder: Path, resume: str) -> str:
         print(f"downloading {address}", flush=True)
         remote.download(folder)
     return address
-
-
-@contextmanager
-def _failures_printed() -> Iterator[None]:
-    """Context manager that prints certain errors instead of raising them, so that a sweep continues with its next run.
-
-    These errors are divergence, a failed write, and insufficient device memory.
-    """
-    try:
-        yield
-    except FloatingPointError as error:
-        print(f"lit-gans: {error}", file=sys.stderr)
-    except FailedWrite as error:
-        print(f"lit-gans: {error} resume=auto continues from the last checkpoint.", file=sys.stderr)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        print(f"lit-gans: {out_of_memory(error)}", file=sys.stderr)
 
 
 def train(config: dict[str, Any], init_from: str | None = None) -> Trainer:

@@ -64,8 +64,13 @@ def pack(path: Path, source: Source, frame: Frame | PairFrame, on_error: OnError
         about: description of the source, which is stored with the images.
 
     Raises:
-        RefusedInput: a file cannot be read, no file can be read, or the folder cannot be written.
+        RefusedInput: a file cannot be read, no file can be read, the source has more or fewer labels than images, or
+            the folder cannot be written.
     """
+    if source.labels is not None and len(source.labels) != len(source):
+        raise RefusedInput(
+            f"{about['source']}: {len(source.labels)} labels for {len(source)} images: each image needs exactly one."
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):

@@ -41,7 +41,7 @@ def test_an_exported_file_moves_only_what_the_run_writes():
 
 def test_the_lightning_cli_on_class_names(ran, monkeypatch):
     seen = []
-    monkeypatch.setattr(lightning_cli.GansCLI, "after_fit", lambda self: seen.append(self), raising=False)
+    monkeypatch.setattr(lightning_cli.GansCLI, "before_fit", lambda self: seen.append(self), raising=False)
     another = ["--data.image_size=16", "--data.channels=3", "--model.generator_optimizer", "RMSprop"]
     ran(*TINY_CLI, "--trainer.max_steps=2", *another)
     model, trainer = seen[0].model, seen[0].trainer
@@ -98,6 +98,27 @@ def test_a_refused_run_of_the_lightning_cli_writes_no_configuration(ran, refused
     said = refused(*TINY_CLI, "--trainer.max_steps=7", *checkpoints)
     assert "has the checkpoints of another run" in said
     assert (tmp_path / "mine/config.yaml").read_text() == before
+
+
+def test_a_missing_checkpoint_is_refused_before_the_training(refused):
+    assert "there is no checkpoint at nowhere.ckpt" in refused(*TINY_CLI, "--ckpt_path=nowhere.ckpt")
+
+
+def test_divergence_is_one_sentence_and_an_error_of_the_module_has_its_traceback(command, monkeypatch):
+    def diverge(self, *arguments):
+        raise FloatingPointError("the loss is nan")
+
+    monkeypatch.setattr(EMA, "on_train_batch_end", diverge)
+    code, _, err = command(*TINY_CLI, "--trainer.callbacks=EMA")
+    assert code == 1
+    assert err.splitlines()[-1] == "lit-gans: the loss is nan"
+
+    def fail(self, *arguments):
+        raise ValueError("shapes of my own code")
+
+    monkeypatch.setattr(EMA, "on_train_batch_end", fail)
+    with pytest.raises(ValueError, match="shapes of my own code"):
+        command(*TINY_CLI, "--trainer.callbacks=EMA")
 
 
 def test_a_signal_is_in_the_exit_code_of_the_lightning_cli(command, monkeypatch):

@@ -138,6 +138,20 @@ def test_a_single_damaged_image_is_refused_in_one_sentence(make):
     assert str(raised.value).startswith(str(path))
 
 
+def test_labels_that_are_not_one_for_each_image_are_refused_before_an_image_is_read(make, monkeypatch):
+    source = Folder.source
+
+    def with_a_label_more(data):
+        found = source(data)
+        found.labels = [*found.labels, 0]
+        monkeypatch.setattr(found, "picture", lambda *_: pytest.fail("an image was read"))
+        return found
+
+    monkeypatch.setattr(Folder, "source", with_a_label_more)
+    with pytest.raises(RefusedInput, match=f"Folder: {NUM + 1} labels for {NUM} images"):
+        make().packed  # noqa: B018
+
+
 def test_concurrent_processes_pack_once(make, monkeypatch):
     packings, write = [], packing._write
     monkeypatch.setattr(packing, "_write", lambda *given: (packings.append(1), write(*given))[1])
