@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import join, quote
 from textwrap import shorten
+from typing import Any
 
 import numpy as np
 import yaml
@@ -28,6 +29,7 @@ from lit_gans.common.paths import printable, shown
 from lit_gans.config.mistakes import DONE, STOPPED
 from lit_gans.config.overrides import key_of
 from lit_gans.config.registry import IMPORT_VARIABLE
+from lit_gans.metrics.protocol import differences
 from lit_gans.training.callback import callbacks_of
 from lit_gans.training.translator import Translator
 
@@ -49,6 +51,7 @@ class SweepRun:
         folder: folder of the run.
         samples: path of the last sample grid. The file might not exist.
         is_finished: whether the run ended normally; False if it diverged or was stopped.
+        protocols: protocol of each measurement by the key of its headline value.
     """
 
     overrides: list[str]
@@ -56,6 +59,7 @@ class SweepRun:
     folder: Path
     samples: Path
     is_finished: bool = True
+    protocols: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @contextmanager
@@ -137,7 +141,8 @@ def entry_of(trainer: Trainer, overrides: list[str], seconds: float) -> SweepRun
     speed = next((c.mean_images_per_second for c in callbacks_of(trainer, Throughput)), None)
     values |= {"images/s": speed or float("nan"), "seconds": seconds}
     samples = Samples.folder(trainer) / f"{trainer.global_step:06d}.png"
-    return SweepRun(overrides, values, Path(trainer.default_root_dir), samples, not _is_stopped(trainer))
+    protocols = {metrics.headline: metrics.protocol for metrics in callbacks_of(trainer, Measurement)}
+    return SweepRun(overrides, values, Path(trainer.default_root_dir), samples, not _is_stopped(trainer), protocols)
 
 
 def _is_stopped(trainer: Trainer) -> bool:
@@ -148,8 +153,10 @@ def _is_stopped(trainer: Trainer) -> bool:
 def write_summary(runs: list[SweepRun], folder: Path) -> list[str]:
     """Writes `table.md` and, if there are sample grids, `samples.png`, and returns the lines of a readable summary.
 
-    If some runs differ only in their seed, a second table contains the mean and the standard deviation over the seeds.
-    The second table includes only finished runs, because the values of a stopped run are from an earlier iteration.
+    The values are those of the last iteration. If two runs were measured with settings that make their values
+    incomparable, a line below the table says so. If some runs differ only in their seed, a second table contains the
+    mean and the standard deviation over the seeds. The second table includes only finished runs, because the values of
+    a stopped run are from an earlier iteration.
     """
     common = set.intersection(*(set(run.overrides) for run in runs))
     columns = list(dict.fromkeys(name for run in runs for name in run.values))
@@ -163,10 +170,15 @@ def write_summary(runs: list[SweepRun], folder: Path) -> list[str]:
             by_seed.setdefault(group or "all", []).append(run)
     cells = ([_number(run.values.get(column)) for column in columns] for run in runs)
     rows = [[name, *row] for name, row in zip(names, cells, strict=True)]
-    lines = markdown([["run", *columns], *rows])
+    lines = [*markdown([["run", *columns], *rows]), *_incomparable(names, runs)]
     if any(len(same) > 1 for same in by_seed.values()):
         rows = [[name, str(len(same)), *(_mean(same, column) for column in columns)] for name, same in by_seed.items()]
-        lines += ["", "mean ± standard deviation over the seeds", "", *markdown([["run", "seeds", *columns], *rows])]
+        lines += [
+            "",
+            "mean ± standard deviation over the seeds, of the last iteration",
+            "",
+            *markdown([["run", "seeds", *columns], *rows]),
+        ]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8", errors="backslashreplace")
     grids = [(name, run.samples) for name, run in zip(names, runs, strict=True) if run.samples.is_file()]
@@ -174,6 +186,19 @@ def write_summary(runs: list[SweepRun], folder: Path) -> list[str]:
         _side_by_side(grids, folder / "samples.png")
         lines.append(f"side by side: {folder / 'samples.png'}")
     return lines
+
+
+def _incomparable(names: Sequence[str], runs: Sequence[SweepRun]) -> list[str]:
+    """Returns a line for each measurement whose values cannot be compared between two of the runs."""
+    lines: dict[str, str] = {}
+    firsts: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for name, run in zip(names, runs, strict=True):
+        for key, protocol in run.protocols.items():
+            first, expected = firsts.setdefault(key, (name, protocol))
+            conflicts = differences(expected, protocol)[0]
+            if conflicts and key not in lines:
+                lines[key] = f"not comparable: {key} of {first} and of {name} ({'; '.join(conflicts)})"
+    return ["", *lines.values()] if lines else []
 
 
 def found_by_sweeper(folder: Path) -> list[str]:

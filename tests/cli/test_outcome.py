@@ -6,7 +6,7 @@ from lightning.pytorch import Callback
 
 from lit_gans.callbacks import RunCheckpoint, Samples
 from lit_gans.checkpoints.locate import find_checkpoint
-from lit_gans.cli.outcome import entry_of, report
+from lit_gans.cli.outcome import entry_of, report, write_summary
 from tests.callbacks.test_early_stopping import Given
 
 
@@ -90,3 +90,17 @@ def test_a_stopped_run_at_a_url_continues_there(tiny_gan, random_images, fit, ca
     report(trainer, ["model=dcgan", "hydra.run.dir=s3://bucket/my run", "resume=my run"])
     line = "next        lit-gans train model=dcgan 'hydra.run.dir=s3://bucket/my run' resume=auto\n"
     assert line in capsys.readouterr().out
+
+
+def test_the_table_of_a_sweep_says_which_values_do_not_compare(tiny_gan, random_images, fit, tmp_path):
+    runs = []
+    for seed, num_samples in enumerate((1, 1, 2)):
+        measured = [Given((9.0, 3.0)), Given((9.0, 3.0), headline="metric/other")]
+        measured[0].num_samples = num_samples
+        trainer = fit(tiny_gan(), random_images(), 1, callbacks=measured, default_root_dir=tmp_path / str(seed))
+        runs.append(entry_of(trainer, [f"seed={seed}"], 1.0))
+    assert "not comparable" not in "".join(write_summary(runs[:2], tmp_path))
+    lines = write_summary(runs, tmp_path)
+    said = "not comparable: metric/given of seed=0 and of seed=2 (num_fake: 1 and 2)"
+    assert [line for line in lines if line.startswith("not comparable")] == [said]
+    assert said in (tmp_path / "table.md").read_text(encoding="utf-8")

@@ -57,7 +57,7 @@ def test_seeds_that_are_finished_have_a_mean_and_a_standard_deviation(tmp_path):
 
     def means(runs):
         lines = write_summary(runs, tmp_path)
-        return cells(lines[lines.index("mean ± standard deviation over the seeds") :])
+        return cells(lines[lines.index("mean ± standard deviation over the seeds, of the last iteration") :])
 
     assert means(runs) == (["run", "seeds", "fid"], [["dcgan_digits", "3", "50 ± 10"], ["gan_digits", "1", "7"]])
     assert means(runs[:3])[1] == [["all", "3", "50 ± 10"]], "nothing else differs"

@@ -123,7 +123,7 @@ evaluate checkpoint=run metrics=digits image_size=64 | image_size= and value_ran
 bench gans=[dcgna] | did you mean 'dcgan'?
 bench output=speed.md | output=speed.md: expected a JSON file; the table is written beside it
 compare list.json nowhere.json | list.json is not an evaluation
-compare a=list.json b=list.json | compare takes two paths without keys: lit-gans compare A.json B.json.
+compare a=list.json b=list.json | compare takes paths without keys: lit-gans compare A.json B.json.
 pack data=digits | Digits generates its images, so there is nothing to pack.
 pack data=folder data.root=pictures output=a.zip | output=a.zip: the packed images are in data.cache: add format=styl
 pack data=folder data.root=pictures format=stylegan output=a.tar | whose name must end with .zip

@@ -350,8 +350,38 @@ def test_refuses_what_does_not_compare_and_says_why(measured, files, field, valu
         compare(*files(other))
 
 
-def test_two_files_are_compared(refused):
-    assert "needs two files of lit-gans evaluate, A.json B.json, and got 1" in refused("compare", "a.json")
+def test_several_files_are_compared(refused, tmp_path):
+    assert "needs 2 to 26 files of lit-gans evaluate, or folders of them: A.json B.json, and got 1" in refused(
+        "compare", "a.json"
+    )
+    (tmp_path / "seeds").mkdir()
+    assert "seeds has no JSON file: write one for each seed" in refused("compare", "seeds", "seeds")
+
+
+def test_a_folder_is_a_column_with_mean_and_deviation_over_its_files(measured, tmp_path, capsys):
+    key = "metric/fid_digits"
+    columns = {"a": (10.0, 12.0, 17.0), "b": (12.0,), "c": (8.0, 16.0)}
+    for name, values in columns.items():
+        (tmp_path / name).mkdir()
+        for seed, value in enumerate(values):
+            path = "last.ckpt" if name == "b" else "best.ckpt"
+            record = measured | {key: value, "checkpoint": f"run/checkpoints/{path}"}
+            (tmp_path / name / f"{seed}.json").write_text(json.dumps(record))
+    folders = [str(tmp_path / name) for name in columns]
+    assert compare(*folders)[key] == "", "B and C are equally good"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [f"A: {folders[0]} (3 files)", f"B: {folders[1]}", f"C: {folders[2]} (2 files)"]
+    (row,) = (line.split("|") for line in lines if key in line)
+    assert [cell.strip() for cell in row[2:5]] == ["13 ± 3.6", "12", "12 ± 5.7"]
+    assert "some values are of best.ckpt, others of last.ckpt" in lines[-1]
+    assert compare(*folders[:2])[key] == "B"
+    assert "of best.ckpt" in capsys.readouterr().out
+    compare(folders[0], folders[2])
+    assert "of best.ckpt" not in capsys.readouterr().out
+    protocol = measured["protocol"] | {"num_fake": 31}
+    (tmp_path / "c/1.json").write_text(json.dumps(measured | {"protocol": protocol}))
+    with pytest.raises(RefusedInput, match=r"a/0\.json and .*c/1\.json are not comparable: num_fake: 30 and 31"):
+        compare(*folders)
 
 
 SCORE = """
