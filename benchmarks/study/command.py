@@ -131,11 +131,12 @@ class Results:
         path: the file.
         stamp: what all measurements share.
         settings: sizes of the study.
-        plan: cells to be measured; of their parts, other rows are left out.
+        plan: cells to be measured.
         any_commit: whether rows of another commit are kept.
 
     Raises:
-        RefusedInput: the file is of another machine, version or commit, or cannot be read.
+        RefusedInput: the file is of another machine, version or commit, has measurements of the same parts that are not
+            in the plan, or cannot be read.
     """
 
     def __init__(
@@ -155,8 +156,14 @@ class Results:
                 shown = ", ".join(f"{key}={before.get(key)}, now {stamp[key]}" for key in different)
                 raise RefusedInput(f"{path} was measured with {shown}: delete it, or choose another output.{hint}")
             parts, keys = {cell.part for cell in plan}, {key_of(cell) for cell in plan}
-            self.rows = [row for row in rows if row["part"] not in parts or row["key"] in keys]
-            self.rows = [row for row in self.rows if "failed" not in row]
+            others = [row for row in rows if row["part"] in parts and row["key"] not in keys]
+            lost = [f"{row['part']}: {row['cell']}" for row in others if "reason" not in row]
+            if lost:
+                raise RefusedInput(
+                    f"{path} has {len(lost)} measurements of other GANs, sizes or presets, such as {lost[0]}, which"
+                    " would be lost: choose another output, or delete it."
+                )
+            self.rows = [row for row in rows if row not in others and "failed" not in row]
 
     def of(self, cell: Cell) -> list[dict[str, Any]]:
         """Returns the rows of a cell."""

@@ -31,7 +31,6 @@ _MARKED = re.compile(r"(<!-- (study|compared): (\w+) -->\n).*?(<!-- end of \w+ -
 _DIGITS = 6  # of recorded numbers
 _NAMES = {"dcgan": "DCGAN", "sngan": "SNGAN", "wgan_gp": "WGAN-GP"}
 _STUDY = "the study's GPUs"
-_LOADING = {2: (4100, 9500), 4: (7800, 18400)}  # the dual-discriminator study's images/s with and without, by GPUs
 _EPOCHS = {1: 393, 16: 128}  # seconds an epoch in DeepSpeed's tutorial, by GPUs
 Stamp = Mapping[str, Any]
 
@@ -65,7 +64,9 @@ def batch(rows: Rows, stamp: Stamp) -> Table:
         lines.append(cpu | {str(size): str(scaling_study.CPU_AT_128[gan]) if size == 128 else "" for size in sizes})
         lines.append(here(gan))
     lines += [here(gan) for gan in sorted({gan for gan, _ in speeds} - set(scaling_study.ONE_NODE))]
-    return Table("", pd.DataFrame(lines), tables.batch(rows)[0].notes[:1])
+    numbers = " to ".join(dict.fromkeys((str(found["n"].min()), str(found["n"].max()))))
+    note = f"Ours: medians of {numbers} repeats, whose ranges are in the report. -: not measured, for the reason there."
+    return Table("", pd.DataFrame(lines), [tables.batch(rows)[0].notes[0], note])
 
 
 def scaling(rows: Rows, stamp: Stamp) -> Table:
@@ -81,7 +82,9 @@ def scaling(rows: Rows, stamp: Stamp) -> Table:
         several = f"{row['generator_images_per_second']:.1f} ({row['ranks']} processes)"
         name = f"{_NAMES.get(row['gan'], row['gan'])}, here"
         lines.append([name, row["kind"], f"{row['one']:.1f}", several, f"{100 * row['efficiency']:.0f} %"])
-    return Table("", pd.DataFrame(lines, columns=columns), tables.scaling(rows)[0].notes[:2])
+    numbers = " to ".join(dict.fromkeys((str(found["n"].min()), str(found["n"].max()))))
+    note = f"Ours: medians of {numbers} repeats, whose ranges are in the report."
+    return Table("", pd.DataFrame(lines, columns=columns), [*tables.scaling(rows)[0].notes[:2], note])
 
 
 def optimizations(rows: Rows, stamp: Stamp) -> Table:
@@ -98,7 +101,7 @@ def optimizations(rows: Rows, stamp: Stamp) -> Table:
     numbers = " to ".join(dict.fromkeys((str(found["n"].min()), str(found["n"].max()))))
     notes = [
         f"Ratios of medians of {numbers} repeats. In parentheses: the range of the baseline's own repeats. A ratio"
-        " within it shows no effect.",
+        " within it shows no effect; one outside of it may still be chance, with so few repeats.",
         tables.sizes(found),
     ]
     return Table("", pd.DataFrame(lines, columns=["times as fast as the baseline", *gans]), notes)
@@ -112,17 +115,7 @@ def _beside(table: Table, study: Sequence[Sequence[str]], notes: Sequence[str] =
 def overlap(rows: Rows, stamp: Stamp) -> Table:
     """Returns the shares of a step: of communication alone in the study, and all of them here."""
     table = _of("overlap", "Shares of a step")(rows, stamp)
-    return _beside(table, [[_STUDY, "1 to 8 nodes", "", "14 to 53 %", "", "", ""]])
-
-
-def loading(rows: Rows, stamp: Stamp) -> Table:
-    """Returns images per second with and without loading: the dual-discriminator study's, and ours."""
-    table = tables.loading(rows)
-    study = [
-        ["the study's V100s", str(gpus), str(loaded), str(alone), f"{100 * loaded / alone:.0f} %"]
-        for gpus, (loaded, alone) in _LOADING.items()
-    ]
-    return _beside(table, study, table.notes)
+    return _beside(table, [[_STUDY, "1 to 8 nodes", "", "14 to 53 %", "", "", "", ""]])
 
 
 def deepspeed(rows: Rows, stamp: Stamp) -> Table:
@@ -145,13 +138,12 @@ TABLES: dict[str, Callable[[Rows, Stamp], Table]] = {
     "batch": batch,
     "scaling": scaling,
     "overlap": overlap,
-    "loading": loading,
+    "loading": lambda rows, stamp: tables.loading(rows),
     "optimizations": optimizations,
     "binding": _of("optimizations", "Processes and cores"),
     "colossal": _of("optimizations", "The techniques of the Colossal-AI study"),
     "deepspeed": deepspeed,
     "dual": _of("dual", "At the end"),
-    "images": _of("dual", "After"),
     "lightweight": _of("lightweight", "Blocks and width multipliers of DCGAN"),
     "projection": _of("projection", "Predicted and measured on this machine"),
     "study": _of("projection", "The scaling study's tables, one GPU a node"),

@@ -85,11 +85,16 @@ def batch(rows: Rows) -> Iterator[Picture]:
 
 
 def scaling(rows: Rows) -> Iterator[Picture]:
-    """Yields plots of images per second by number of processes."""
-    for kind, own in tables.scaling_medians(rows).groupby("kind", sort=False):
+    """Yields plots of images per second by number of processes.
+
+    The processes on a CPU share its cores, so that all of them together are ideally as fast as one.
+    """
+    found = tables.scaling_medians(rows)
+    shared = (measured(rows, "scaling")["device"] == "cpu").all()
+    for kind, own in found.groupby("kind", sort=False):
         curves = _curves(own, "gan", "ranks", "generator_images_per_second")
-        ideal = _curves(own.assign(ideal=own["one"] * own["ranks"]), "gan", "ranks", "ideal")
-        title = f"{str(kind).capitalize()} scaling, dashed: ideal"
+        ideal = _curves(own.assign(ideal=own["one"] * (1 if shared else own["ranks"])), "gan", "ranks", "ideal")
+        title = f"{str(kind).capitalize()} scaling, dashed: nothing lost"
         yield _lines(title, curves, "processes", "images/s", "xy", ideal)
 
 

@@ -43,10 +43,7 @@ _COLOSSAL = {  # names of the techniques in the Colossal-AI study, and ours
 }
 _REPEATS = "images/s: median of n repeats. range: of the repeats."
 _COMPUTED = "s an epoch (computed)"
-_EPOCH = (
-    f"Seconds are computed from images/s, for {CELEBA_IMAGES:,} images, as many as CelebA has: no epoch was run."
-    f" {_REPEATS}"
-)
+_EPOCH = f"Seconds are computed from images/s, for {CELEBA_IMAGES:,} images, as many as CelebA has: no epoch was run."
 
 
 class Table(NamedTuple):
@@ -111,13 +108,13 @@ def epoch(row: Any) -> float:
 
 def batch(rows: Rows) -> list[Table]:
     """Returns throughput and memory by batch size, a table for each device."""
-    notes = [_REPEATS, "parameters: of all networks. Memory on a CPU is the growth of the process."]
+    notes = [_REPEATS, "parameters: of all networks. Memory on a CPU is the growth of the process.", _EPOCH]
 
     def cells(row: Any) -> dict[str, str]:
         return {
             **{"GAN": row["gan"], "parameters": f"{row['parameters']:,.0f}", "batch": str(row["batch_size"])},
             **_speed(row),
-            **{"s an epoch": f"{epoch(row):,.0f}", "s of the training": f"{row['fit_seconds']:.1f}"},
+            **{_COMPUTED: f"{epoch(row):,.0f}", "s of the training": f"{row['fit_seconds']:.1f}"},
             **{"peak memory, MiB": f"{row['peak_memory'] / MEBIBYTE:.0f}", "n": str(row["n"])},
         }
 
@@ -175,11 +172,12 @@ def overlap(rows: Rows) -> list[Table]:
         return {**which(row), **times, "sum : step": f"{row['sum'] / row['step']:.3f}", "n": str(row["n"])}
 
     def shares(row: Any) -> dict[str, str]:
-        return which(row) | {name: f"{100 * row[name] / row['sum']:.1f} %" for name in SHARES}
+        return which(row) | {name: f"{100 * row[name] / row['sum']:.1f} %" for name in SHARES} | {"n": str(row["n"])}
 
     note = (
         "The repeat with the median step, so that its times add up. step: measured by another clock, from the end of"
-        " the warm-up to the end of the last step."
+        " the warm-up to the end of the last step. both: communication during computation. On a CPU, all that is"
+        " neither communication nor waiting for data counts as computation."
     )
     of_sizes = sizes(measured(rows, "overlap"))
     shown = Table("Shares of a step", _text(steps, shares), [of_sizes])
@@ -204,7 +202,10 @@ def loading(rows: Rows) -> Table:
             "share of it": f"{100 * speed / without:.0f} %" if known else "",
         }
 
-    note = "From memory: the cells of weak scaling, the same random images in every step, and nothing recorded."
+    note = (
+        "From memory: the cells of weak scaling, the same random images in every step, and nothing recorded. From"
+        " files: JPEG files for two steps, packed, as every training packs them. Above 100 %: the noise of short cells."
+    )
     return Table("With and without loading", _text(files, cells), [sizes(measured(rows, "overlap")), note])
 
 
@@ -226,7 +227,7 @@ def optimizations(rows: Rows) -> list[Table]:
     """Returns each setting beside its baseline, a table for each GAN, and the tables of cores and of Colossal-AI."""
     found = relative_speeds(rows)
     notes = [
-        f"{sizes(measured(rows, 'optimizations'))} {_REPEATS}",
+        f"{sizes(measured(rows, 'optimizations'))} {_REPEATS} {_EPOCH}",
         "The baseline is `strategy=ddp` in fp32. Every row trains from the same weights on the same images in the same"
         " order; the losses are those after all of them. Accumulation makes a quarter of the steps, of four"
         " microbatches each.",
@@ -239,7 +240,7 @@ def optimizations(rows: Rows) -> list[Table]:
             **{"setting": row["variant"], "batch each": str(row["batch_size"]), **_speed(row)},
             **{
                 "to baseline": "" if pd.isna(row["ratio"]) else f"{row['ratio']:.2f}",
-                "s an epoch": f"{epoch(row):,.0f}",
+                _COMPUTED: f"{epoch(row):,.0f}",
             },
             **losses(row),
             **{"MiB": f"{row['peak_memory'] / MEBIBYTE:.0f}", "n": str(row["n"])},
@@ -293,8 +294,10 @@ def colossal(found: pd.DataFrame) -> Table:
     own = found[found["gan"].isin(("gan", "pix2pix")) & found["variant"].isin(_COLOSSAL.values())]
     notes = [
         f"{sizes(own)} Parameters of both networks: {', '.join(of_gans)}.",
-        _EPOCH,
-        "One process computes on all cores of the machine, so its speed is not compared with two processes.",
+        f"{_EPOCH} {_REPEATS}",
+        "One process computes on all cores of the machine, so its speed is not compared with two processes. Losses are"
+        " those after the same images: one process has made more steps of smaller batches, accumulation fewer steps of"
+        " larger ones.",
     ]
     return Table("The techniques of the Colossal-AI study", pd.DataFrame(rows), notes)
 
@@ -310,7 +313,7 @@ def deepspeed(rows: Rows) -> list[Table]:
         which = {"loop": row["loop"], "processes": str(row["ranks"]), **_speed(row), _COMPUTED: f"{epoch(row):,.0f}"}
         return {**which, "times as fast as the plain loop": ratio, "n": str(row["n"])}
 
-    return [Table("Seconds an epoch", _text(found, cells), [sizes(found), _EPOCH])]
+    return [Table("Seconds an epoch", _text(found, cells), [sizes(found), f"{_EPOCH} {_REPEATS}"])]
 
 
 def lightweight(rows: Rows) -> list[Table]:
@@ -318,6 +321,7 @@ def lightweight(rows: Rows) -> list[Table]:
     frame = measured(rows, "lightweight")
     found = medians(frame, "block", "multiplier")
     plain = found[(found["block"] == "plain") & (found["multiplier"] == 1)]["images_per_second"]
+    fids = {key: own["fid"].tolist() for key, own in frame.groupby(["block", "multiplier"])}
 
     def cells(row: Any) -> dict[str, str]:
         speed = row["images_per_second"]
@@ -327,13 +331,13 @@ def lightweight(rows: Rows) -> list[Table]:
             "multiply-adds D": f"{row['discriminator_multiply_adds'] / 1e6:,.1f} M",
             **_speed(row),
             **{"speed-up": f"{speed / plain.iloc[0]:.2f}" if len(plain) else ""},
-            **{"FID": f"{row['fid']:.0f}", "n": str(row["n"])},
+            **{"FID": _range(fids[row["block"], row["multiplier"]]), "n": str(row["n"])},
         }
 
     first = frame.iloc[0]
     note = (
         f"{_REPEATS} FID: `fid_digits` of {first['samples']} images after {first['fid_seconds']:g} s of training on the"
-        " digits."
+        " digits, with the range of the repeats."
     )
     return [Table("Blocks and width multipliers of DCGAN", _text(found, cells), [sizes(frame), note])]
 
@@ -412,10 +416,11 @@ def _ends(data: str, own: pd.DataFrame) -> Table:
                 "device": "not told here" if device < 0 else f"{100 * device:.0f} %",
             }
         )
+    worse = f"{'multiplied' if best is min else 'divided'} by {_SLACK}"
     note = (
-        f"Median of the seeds, and their range. Seconds are those of training. {headline} to reach: {_SLACK} times"
-        " worse than the worst last one of this batch size. processor: busy cores; waiting for data beside it."
-        f" {_OF_SCORES[data]}"
+        f"Median of the seeds, and their range. Seconds are those of training. {headline} to reach: the worst last one"
+        f" of this batch size, {worse}. until: the first of the measurements that reaches it. processor: busy cores;"
+        f" waiting for data beside it. {_OF_SCORES[data]}"
     )
     return Table(f"At the end: {data}", pd.DataFrame(rows), [note])
 

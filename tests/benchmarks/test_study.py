@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from torch.autograd import DeviceType
 
-from benchmarks.study import command, measure, processes
+from benchmarks.study import command, measure, plots, processes
 from benchmarks.study.cells import PRESETS, Cell, Machine, Sizes
 from benchmarks.study.command import study
 from benchmarks.study.measure import curve
@@ -38,6 +38,14 @@ def test_two_cells_are_measured_reported_and_not_measured_again(tmp_path, monkey
     with pytest.raises(RefusedInput, match=r"commit=abc, now def: .* any_commit=true"):
         study(**arguments)
     assert study(**arguments, any_commit=True)["rows"] == 2
+    monkeypatch.setattr(command, "commit", lambda: "abc")
+    before = (tmp_path / "results.json").read_bytes()
+    for others in ({"gans": ["dcgan"]}, {"sizes": {"width": 8}}):
+        with pytest.raises(
+            RefusedInput, match=r"has 2 measurements of other GANs, sizes or presets, such as batch: gan"
+        ):
+            study(**arguments | others)
+    assert (tmp_path / "results.json").read_bytes() == before
     (tmp_path / "results.json").write_text("{}")
     with pytest.raises(RefusedInput, match="cannot be read"):
         study(**arguments)
@@ -102,6 +110,16 @@ def test_every_part_has_cells_whose_overrides_compose():
         if {*cell.overrides} - composed and cell.labels.get("gan", "dcgan") in ("dcgan", "pix2pix"):
             compose(*cell.overrides)
             composed |= {*cell.overrides}
+
+
+@pytest.mark.parametrize(("device", "ideal"), [("cpu", 10.0), ("cuda", 20.0)])
+def test_processes_on_a_cpu_share_its_cores_so_that_one_is_as_fast_as_all(monkeypatch, device, ideal):
+    about = {"part": "scaling", "kind": "weak", "gan": "gan", "batch_size": 8, "device": device}
+    rows = [about | {"ranks": ranks, "generator_images_per_second": 10.0} for ranks in (1, 2)]
+    drawn = []
+    monkeypatch.setattr(plots, "_lines", lambda *arguments: drawn.append(arguments))
+    list(plots.scaling(rows))
+    assert drawn[0][-1] == {"gan": [(1, 10.0), (2, ideal)]}
 
 
 def test_translations_are_no_curve_of_fid():
