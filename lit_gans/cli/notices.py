@@ -13,7 +13,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Timer
 
 from lit_gans.callbacks.evaluation import GenerativeMetrics
-from lit_gans.cli.train_arguments import OF_DIGITS
+from lit_gans.config.completed import OF_DIGITS
 from lit_gans.config.registry import gans
 from lit_gans.config.signatures import schema
 from lit_gans.data.base import ImageData

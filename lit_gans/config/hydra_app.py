@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 import re
 import sys
@@ -20,11 +21,14 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from lit_gans.common._compat.hydra import run_hydra
 from lit_gans.common.errors import RefusedInput, install_command, nearest
+from lit_gans.config.completed import experiment_file, with_defaults
 from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, SEARCH_PATH, group_of, option, register
 from lit_gans.config.mistakes import DONE, error_message, exit_with_2
 from lit_gans.config.overrides import key_of, quoted, value_of, with_search_path
 from lit_gans.config.registry import IMPORT_VARIABLE, without_loss
 from lit_gans.config.signatures import schema, target_class, without_remains
+
+logger = logging.getLogger(__name__)
 
 _OPTIONS = {"model": "dcgan", "data": "folder"}  # default options for commands that require a model or data
 
@@ -32,13 +36,19 @@ _OPTIONS = {"model": "dcgan", "data": "folder"}  # default options for commands 
 def compose(*overrides: str, config_name: str = "train") -> DictConfig:
     """Composes a configuration like `lit-gans train`, for example `compose("model=dcgan", "data.batch_size=32")`.
 
-    Unlike the command, it chooses no experiment, and no metrics that suit the data.
+    Like the command, it chooses an experiment if no experiment, model or data is set, and metrics that suit the data.
 
     Raises:
         RefusedInput: If an override has an unknown key or option. The message suggests the nearest valid name.
     """
-    with _errors_with_hints(config_name, overrides):
-        return _compose(config_name, quoted([*overrides]))
+    arguments = [*overrides]
+    if config_name == "train":
+        arguments, notices = with_defaults(arguments)
+        arguments = experiment_file(arguments)
+        for notice in notices:
+            logger.warning(notice)
+    with _errors_with_hints(config_name, arguments):
+        return _compose(config_name, quoted(arguments))
 
 
 def _compose(config_name: str, overrides: list[str]) -> DictConfig:

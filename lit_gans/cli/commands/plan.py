@@ -34,7 +34,7 @@ from lit_gans.cli import rules
 from lit_gans.cli.experiment_files import experiment_output, write_experiment
 from lit_gans.cli.help import as_typed
 from lit_gans.cli.timing import Timing, busy_machine, free_memory, speed, unless_out_of_memory
-from lit_gans.cli.train_arguments import is_sweep, suitable_metrics
+from lit_gans.cli.train_arguments import is_sweep
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, refuse_not_positive
 from lit_gans.common.paths import short_name
@@ -43,6 +43,7 @@ from lit_gans.common.progress import in_words
 from lit_gans.common.quiet import quiet
 from lit_gans.common.size import Size, as_size, sides, size_text
 from lit_gans.config.build import build, resolve
+from lit_gans.config.completed import suitable_metrics
 from lit_gans.config.groups import options
 from lit_gans.config.hydra_app import compose
 from lit_gans.config.mistakes import exit_with_2

@@ -37,10 +37,8 @@ from lit_gans.cli.sweep_score import RefusedSweep, sweep_score
 from lit_gans.cli.train_arguments import (
     RUN_FOLDER,
     arguments_of_job,
-    experiment_file,
     given_folders,
     is_sweep,
-    with_defaults,
     without_address,
 )
 from lit_gans.common._compat.lightning import start_others_with
@@ -51,6 +49,7 @@ from lit_gans.common.paths import shown
 from lit_gans.common.process_state import process_state_restored
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, refuse_start, resolve, to_cli
+from lit_gans.config.completed import experiment_file, with_defaults
 from lit_gans.config.hydra_app import hydra_command
 from lit_gans.config.mistakes import DONE, FAILED, REFUSED, STOPPED, error_message, exit_with_2
 from lit_gans.config.overrides import key_of, quote

@@ -13,7 +13,6 @@ from torchvision.utils import save_image
 
 from lit_gans.cli.commands import plan as planning
 from lit_gans.cli.timing import Timing, _Clock, busy_machine
-from lit_gans.cli.train_arguments import experiment_file
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import as_size
 from lit_gans.config.build import build
@@ -101,7 +100,7 @@ def test_another_gan_keeps_its_settings(ran, photos, speeds):
 def test_no_key_is_written_below_a_node_that_does_not_exist(ran, photos, speeds, given):
     """It was a TypeError after everything was timed, or a plan that could not be trained."""
     ran("plan", photos, "metrics=none", "minutes=1", *given)
-    build(compose(*experiment_file(["experiment=planned/experiment/plan_photos.yaml"])))
+    build(compose("experiment=planned/experiment/plan_photos.yaml"))
 
 
 def test_a_plan_keeps_the_file_of_one_that_was_made_meanwhile(ran, photos, speeds, monkeypatch):
