@@ -26,7 +26,11 @@ def lines(*groups):
     return [[f"{key}={names[number % len(names)]}" for key, names in found.items()] for number in numbers]
 
 
-LINES = [*lines("experiment", *AROUND), *lines("model", "data", "score"), *lines("metrics", "trainer")]
+LINES = [
+    *lines("experiment", *AROUND),
+    *([*line, "metrics=digits"] for line in lines("model", "data", "score")),
+    *lines("metrics", "trainer"),
+]
 
 
 @pytest.mark.runs

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from string import ascii_uppercase
@@ -39,10 +39,10 @@ def _compare(arguments: list[str]) -> None:
             f"compare needs 2 to {len(ascii_uppercase)} files of lit-gans evaluate, or folders of them: A.json B.json,"
             f" and got {len(arguments)}."
         )
-    compare(*arguments)
+    compare(arguments)
 
 
-def compare(*paths: str) -> dict[str, str]:
+def compare(paths: Sequence[str]) -> dict[str, str]:
     """Prints evaluations side by side, with the best value of each score.
 
     The files must be written by `lit-gans evaluate`. Their values must be comparable: the real images, the feature

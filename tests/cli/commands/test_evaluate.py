@@ -308,7 +308,7 @@ def test_compares_what_compares_and_names_the_better(measured, files, capsys):
     other["metric/is_digits"] += 1
     other["protocol"]["weights"] = "ema"
     one, two = files(other)
-    better = compare(one, two)
+    better = compare([one, two])
     assert (better["metric/fid_digits"], better["metric/is_digits"]) == ("A", "B")
     assert better["metric/is_spread_digits"] == better["metric/recall_digits"] == ""
     lines = capsys.readouterr().out.splitlines()
@@ -316,16 +316,16 @@ def test_compares_what_compares_and_names_the_better(measured, files, capsys):
     assert [line.split()[-2] for line in lines if "fid_digits " in line or "is_digits " in line] == ["A", "B"]
     assert "note: different weights: pictures and ema" in lines
     other["metric/fid_digits"] = float("nan")
-    assert compare(*files(other))["metric/fid_digits"] == ""
+    assert compare(files(other))["metric/fid_digits"] == ""
 
 
 def test_an_extractor_that_a_generator_was_trained_against_is_an_error(measured, files):
     other = copy.deepcopy(measured)
     other["protocol"]["trained_against"] = ["efficientnet_lite0"]
-    compare(*files(other))
+    compare(files(other))
     other["protocol"]["trained_against"] = ["efficientnet_lite0", "digits"]
     with pytest.raises(RefusedInput, match=r"b\.json cannot be compared: the feature extractor digits was part of"):
-        compare(*files(other))
+        compare(files(other))
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_refuses_what_does_not_compare_and_says_why(measured, files, field, valu
     other = copy.deepcopy(measured)
     other["protocol"][field] = value
     with pytest.raises(RefusedInput, match=rf"are not comparable: {field}: "):
-        compare(*files(other))
+        compare(files(other))
 
 
 def test_several_files_are_compared(refused, tmp_path):
@@ -368,20 +368,20 @@ def test_a_folder_is_a_column_with_mean_and_deviation_over_its_files(measured, t
             record = measured | {key: value, "checkpoint": f"run/checkpoints/{path}"}
             (tmp_path / name / f"{seed}.json").write_text(json.dumps(record))
     folders = [str(tmp_path / name) for name in columns]
-    assert compare(*folders)[key] == "", "B and C are equally good"
+    assert compare(folders)[key] == "", "B and C are equally good"
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [f"A: {folders[0]} (3 files)", f"B: {folders[1]}", f"C: {folders[2]} (2 files)"]
     (row,) = (line.split("|") for line in lines if key in line)
     assert [cell.strip() for cell in row[2:5]] == ["13 ± 3.6", "12", "12 ± 5.7"]
     assert "some values are of best.ckpt, others of last.ckpt" in lines[-1]
-    assert compare(*folders[:2])[key] == "B"
+    assert compare(folders[:2])[key] == "B"
     assert "of best.ckpt" in capsys.readouterr().out
-    compare(folders[0], folders[2])
+    compare([folders[0], folders[2]])
     assert "of best.ckpt" not in capsys.readouterr().out
     protocol = measured["protocol"] | {"num_fake": 31}
     (tmp_path / "c/1.json").write_text(json.dumps(measured | {"protocol": protocol}))
     with pytest.raises(RefusedInput, match=r"a/0\.json and .*c/1\.json are not comparable: num_fake: 30 and 31"):
-        compare(*folders)
+        compare(folders)
 
 
 SCORE = """
@@ -412,13 +412,13 @@ def test_scores_and_extractors_of_one_name_with_another_code_do_not_compare(tmp_
 
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     first = record("a.json", SCORE)
-    assert compare(first, record("b.json", SCORE)) == {"metric/spread_digits": ""}
+    assert compare([first, record("b.json", SCORE)]) == {"metric/spread_digits": ""}
     with pytest.raises(RefusedInput, match="not comparable: scores"):
-        compare(first, record("c.json", SCORE.replace("* 1", "* 2")))
+        compare([first, record("c.json", SCORE.replace("* 1", "* 2"))])
     flat, pooled = nn.Flatten(), nn.Sequential(nn.AvgPool2d(2), nn.Flatten())  # neither has weights
     one, other = (record(f"{i}.json", SCORE, ModuleExtractor(module)) for i, module in enumerate((flat, pooled)))
     with pytest.raises(RefusedInput, match="not comparable: extractor_sha256"):
-        compare(one, other)
+        compare([one, other])
 
 
 def test_a_module_that_a_hook_changes_is_told_apart_by_its_features_whatever_the_device_rounds(tmp_path):
@@ -436,11 +436,11 @@ def test_a_module_that_a_hook_changes_is_told_apart_by_its_features_whatever_the
         return str(tmp_path / name)
 
     first = record("a.json", 1)
-    compare(first, record("b.json", 1 + 1e-4))
+    compare([first, record("b.json", 1 + 1e-4)])
     with pytest.raises(
         RefusedInput, match=r"not comparable: extractor_probe: \[0\.\d+, 0\.\d+\] and \[\d\.\d+, \d\.\d+\]"
     ):
-        compare(first, record("c.json", 2))
+        compare([first, record("c.json", 2)])
 
 
 def test_results_have_a_place_of_their_own(tmp_path, monkeypatch):
