@@ -162,7 +162,7 @@ class Adversary(nn.Module):
         self.register_buffer("averaged_scores", torch.zeros(3))
         self.terms: dict[str, Tensor] = {}
         self._latest = 0  # latest iteration of `loss` or `step`; 0 again after `load_state_dict`
-        self.register_load_state_dict_post_hook(_forget_latest)
+        self.register_load_state_dict_post_hook(_forget_latest)  # type: ignore[no-untyped-call]
         self._iteration = -1  # iteration of the last step of the discriminators
         self._passed = 1  # number of iterations between the last two of these steps
 
