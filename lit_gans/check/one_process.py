@@ -38,6 +38,11 @@ from lit_gans.common._compat.torch import NUMBER_OF_TENSOR, TorchDispatchMode, t
 from lit_gans.common.errors import RefusedInput
 
 _LIGHTNING = ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "lightning_fabric")
+_WHOLE_BATCH = "Compute values that depend on the whole batch from the batches of all ranks."
+_STATISTICS = (
+    "Batch norms use the statistics of each rank: use torch.nn.SyncBatchNorm (CUDA only). To find other causes, compare"
+    " with batch norms in evaluation mode."
+)
 FAR = 0.01  # largest difference that is due to rounding, relative to the change of the weights
 
 
@@ -397,12 +402,10 @@ def against_one_process(
     findings = []
     for name, off in found.items():
         what = f"{off:.1e} of the distance that {steps} steps have moved a parameter, at most"
-        remedy = "Compute values that depend on the whole batch from the batches of all ranks."
-        if off <= FAR or has_local_statistics:
-            remedy = ""
-        kind = "as_on_one_process" if off <= FAR else "differs_from_one_process"
-        why = ", with batch norms that use the statistics of each rank" if off > FAR and has_local_statistics else ""
-        findings.append(Finding(kind, name, f"its weights differ from those of one process by {what}{why}", remedy))
+        kind, remedy = "as_on_one_process", ""
+        if off > FAR:
+            kind, remedy = "differs_from_one_process", _STATISTICS if has_local_statistics else _WHOLE_BATCH
+        findings.append(Finding(kind, name, f"its weights differ from those of one process by {what}", remedy))
     return findings
 
 

@@ -120,9 +120,10 @@ class NetworkFSDP(NetworkStrategy):
 
     def refuse(self, module: LightningModule, precision: str) -> None:
         if precision not in ("32-true", "bf16-mixed"):
+            reason = "ranks could skip different steps in fp16" if precision == "16-mixed" else "shards are in float32"
             raise RefusedInput(
-                f'Trainer(precision="{precision}") does not work with NetworkFSDP, because its ranks could skip'
-                ' different steps in fp16 and its shards are in float32: use "32-true" or "bf16-mixed", or NetworkDDP.'
+                f'Trainer(precision="{precision}") does not work with NetworkFSDP, because its {reason}: use "32-true"'
+                ' or "bf16-mixed", or NetworkDDP.'
             )
         if synchronizes_batch_norm(self):
             raise RefusedInput(

@@ -59,9 +59,9 @@ class NetworkScaling(MixedPrecision):
 
     Lightning uses one gradient scaler and adapts its scale after every optimizer step. If two networks are stepped
     after both backward passes, the gradients of the second network are therefore unscaled by a wrong factor. This
-    plugin uses a separate scaler for each network. Each backward pass must either name its network, as in
-    `manual_backward(loss, network=NAME)`, or run while all other networks are frozen. Modules of lit_gans select this
-    plugin automatically in fp16.
+    plugin uses a separate scaler for each network. The loss of a backward pass must depend on one unfrozen network
+    alone, or the pass must name its network, as in `manual_backward(loss, network=NAME)`. `NetworkDDP` and modules of
+    lit_gans select this plugin in fp16.
 
     If an optimizer steps without gradients, nothing happens, as in float32. Lightning's plugin raises an error in this
     case. A warning is issued if gradients are changed while they are scaled, for example if they are clipped by any
@@ -100,7 +100,8 @@ class NetworkScaling(MixedPrecision):
         network: str | None = None,
         **kwargs: Any,
     ) -> None:
-        trained = trained_network(self._networks) if network is None else network_named(self._networks, network)
+        networks = self._networks
+        trained = trained_network(networks, tensor) if network is None else network_named(networks, network)
         super().backward(self._scaler(trained.name).scale(tensor), model, optimizer, *args, **kwargs)
         self._gradients.note(trained.parameters)
 

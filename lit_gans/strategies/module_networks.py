@@ -91,18 +91,21 @@ def network_named(networks: Mapping[str, OptimizedNetwork], path: str) -> Optimi
     return matches[0]
 
 
-def trained_network(networks: Mapping[str, OptimizedNetwork]) -> OptimizedNetwork:
-    """Returns the only network that is not frozen.
+def trained_network(networks: Mapping[str, OptimizedNetwork], loss: Tensor) -> OptimizedNetwork:
+    """Returns the only unfrozen network. If there are several, returns the only one that the loss depends on.
 
     Raises:
-        RefusedInput: no network, or more than one network, is not frozen.
+        RefusedInput: all networks are frozen, or the loss depends on no unfrozen network, or on several.
     """
     trained = [network for network in networks.values() if network.trains]
+    if len(trained) > 1:
+        leaves = leaves_of(loss)
+        trained = [network for network in trained if not leaves.isdisjoint(map(id, network.parameters))]
     if len(trained) != 1:
         raise RefusedInput(
             "a backward pass must train exactly one network, but the networks"
-            f" {[network.name for network in trained]} have parameters that require gradients: freeze the other"
-            " networks (toggle_optimizer does), or name one network with manual_backward(loss, network=NAME)."
+            f" {[network.name for network in trained]} require gradients of its loss: freeze the other networks"
+            " (toggle_optimizer does), or name one network with manual_backward(loss, network=NAME)."
         )
     return trained[0]
 

@@ -161,6 +161,8 @@ class Adversary(nn.Module):
         # sums of the averaged scores of data and of outputs, and the sum of the weights of both averages
         self.register_buffer("averaged_scores", torch.zeros(3))
         self.terms: dict[str, Tensor] = {}
+        self._latest = 0  # latest iteration of `loss` or `step`; 0 again after `load_state_dict`
+        self.register_load_state_dict_post_hook(_forget_latest)  # type: ignore[no-untyped-call]
         self._iteration = -1  # iteration of the last step of the discriminators
         self._passed = 1  # number of iterations between the last two of these steps
 
@@ -189,15 +191,15 @@ class Adversary(nn.Module):
             output: the generator's output.
             data: data of the same shape, which `relativistic` and `feature_matching` need.
             condition: further arguments of the discriminators.
-            iteration: number of finished iterations. It is needed for `start`, `ramp`, `penalty_every`, `augmentation`
-                and schedules.
+            iteration: number of finished iterations of all epochs, needed for `start`, `ramp`, `penalty_every`,
+                `augmentation` and schedules.
             reconstruction: the generator's other loss, a scalar that is computed from `output`.
             last_layer: the generator's last convolution, see `record_layer`.
 
         Raises:
-            RefusedInput: if an argument that an option needs is missing, if gradients are enabled and the output has no
-                graph, if data and output differ in more than their number, or if their numbers differ and an option
-                pairs each row of the data with a row of the output.
+            RefusedInput: if an argument that an option needs is missing, if `iteration` decreases, if gradients are
+                enabled and the output has no graph, if data and output differ in more than their number, or if their
+                numbers differ and an option pairs each row of the data with a row of the output.
         """
         self._raise_if_missing(data, reconstruction, last_layer)
         if torch.is_grad_enabled() and not output.requires_grad:
@@ -295,14 +297,13 @@ class Adversary(nn.Module):
             output: the generator's output for these data. Its graph to the generator is not used.
             optimizer: optimizer of this module's parameters. It can be wrapped by Lightning or Fabric.
             condition: further arguments of the discriminators.
-            iteration: number of finished iterations, see `loss`.
+            iteration: see `loss`.
             backward: function that runs the backward pass of a loss, such as `self.manual_backward` of a
                 LightningModule or `fabric.backward`.
 
         Raises:
             RefusedInput: if a discriminator has a gradient for a parameter that the optimizer does not hold, if the
-                data require a gradient, if data and output differ in more than their number, or if their numbers differ
-                and an option pairs each row of the data with a row of the output.
+                data require a gradient, or if `loss` does not support the iteration, the data or the output.
         """
         if self._progress(iteration, data).iterations < self.start:
             return False
@@ -397,7 +398,7 @@ class Adversary(nn.Module):
         """Returns the progress of the training.
 
         Raises:
-            RefusedInput: if `iteration` is missing, but an option depends on it.
+            RefusedInput: if an option depends on the iteration, and the iteration is missing or has decreased.
         """
         needed = [name for name in ("start", "ramp") if getattr(self, name)]
         needed += ["penalty_every"] if self.penalty_every > 1 else []
@@ -405,6 +406,14 @@ class Adversary(nn.Module):
         needed += ["augmentation"] if self.augmentations.augmenter is not None else []
         if iteration is None and needed:
             raise RefusedInput(f"{needed[0]} depends on the iteration: pass iteration=NUMBER, the finished iterations.")
+        if iteration is not None and needed and torch.is_grad_enabled():  # a measurement may be of an earlier one
+            if iteration < self._latest:
+                raise RefusedInput(
+                    f"iteration={iteration} follows iteration={self._latest}, but {needed[0]} depends on the number of"
+                    " iterations since the training began: count the iterations of all epochs. A batch index restarts"
+                    " in each epoch. To begin again, make a new Adversary, or load a state into this one."
+                )
+            self._latest = iteration
         return Progress(iteration or 0, images_per_iteration=len(rows) * rank_and_world_size()[1])
 
     def _next_progress(self, iteration: int | None, rows: Tensor) -> tuple[Progress, bool]:
@@ -477,6 +486,11 @@ class Adversary(nn.Module):
         self.augmentations.observe(real - fake if self.loss_name in _COMPARED else real, sum_over_ranks)
         if is_first:
             self.augmentations.adapt(progress, lambda state: state)
+
+
+def _forget_latest(adversary: Adversary, _: object) -> None:
+    """Hook that lets the iterations begin again, for example after a checkpoint of an earlier iteration is loaded."""
+    adversary._latest = 0
 
 
 def pairs_of(first: Scores, second: Scores) -> Iterator[tuple[Tensor, Tensor]]:

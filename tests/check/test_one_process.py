@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from lit_gans.check import one_process
 from lit_gans.check.one_process import (
     NotJoined,
     RandomDraw,
     RecordingMode,
     ReplayMode,
     RunRecord,
+    against_one_process,
     differences,
     make_private,
     relative_differences,
@@ -59,6 +61,26 @@ dist.destroy_process_group()
 """
 
 
+BATCH_NORM = """
+import torch, torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1))
+model = nn.parallel.DistributedDataParallel(network)
+optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+data = torch.randn(48, 4)
+for rows in DataLoader(data, 8, sampler=DistributedSampler(data)):
+    optimizer.zero_grad()
+    model(rows).mean().backward()
+    optimizer.step()
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
 @pytest.fixture
 def script(tmp_path):
     file = tmp_path / "train.py"
@@ -80,6 +102,16 @@ def test_an_adaptive_weight_of_each_rank_trains_other_weights(script):
     lines, code = against_one(script, "torch", "adaptive_weight")
     assert any("FAULT loss_factor_of_each_rank" in line for line in lines)
     assert any("FAULT differs_from_one_process: Adam of networks['first']" in line for line in lines)
+    assert code == 1
+
+
+@pytest.mark.ranks
+def test_batch_norms_of_each_rank_train_other_weights(tmp_path):
+    script = tmp_path / "batch_norm.py"
+    script.write_text(BATCH_NORM)
+    lines, code = against_one(script)
+    assert any("note local_statistics" in line for line in lines)
+    assert any("FAULT differs_from_one_process" in line and "SyncBatchNorm" in line for line in lines), lines
     assert code == 1
 
 
@@ -155,6 +187,16 @@ def test_differences_are_relative_to_how_far_the_weights_have_moved():
         differences([run, run], RunRecord(weights={"SGD": {"a": torch.ones(4)}}))
     with pytest.raises(NotJoined, match="of the script"):
         differences([run], RunRecord(error="ValueError: of the script"))
+
+
+@pytest.mark.parametrize(("has_local_statistics", "remedy"), [(True, "SyncBatchNorm"), (False, "from the batches of")])
+def test_other_weights_are_a_fault_whatever_their_cause(monkeypatch, has_local_statistics, remedy):
+    monkeypatch.setattr(one_process, "second_run", lambda *_: ([], RunRecord()))
+    monkeypatch.setattr(one_process, "differences", lambda *_: {"Adam": 0.5, "SGD": 1e-6})
+    other, same = against_one_process(2, 3, ["train.py"], has_local_statistics)
+    assert (other.kind, other.where, other.is_fault) == ("differs_from_one_process", "Adam", True)
+    assert remedy in other.remedy
+    assert (same.kind, same.where, same.is_fault) == ("as_on_one_process", "SGD", False)
 
 
 def test_the_loader_of_torch_is_as_before():

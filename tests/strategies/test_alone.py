@@ -47,12 +47,17 @@ class Blocks:
             raise ModuleNotFoundError(f"{name} is blocked", name=name)
 
 
-def alone(names, strategies):
-    """Imports this project anew, without what is blocked, trains, and returns what it imported of the project."""
+def import_anew(names):
+    """Makes the next imports of this project fail if they need what is blocked."""
     for name in [*sys.modules]:
         if name.partition(".")[0] in {*names, "lit_gans"} or name == "tests.strategies.own_modules":
             del sys.modules[name]
     sys.meta_path.insert(0, Blocks(names))
+
+
+def alone(names, strategies):
+    """Imports this project anew, without what is blocked, trains, and returns what it imported of the project."""
+    import_anew(names)
     importlib.import_module("lit_gans")  # registers the names, since Lightning is there
     own = importlib.import_module("tests.strategies.own_modules").Own
     for strategy in strategies:
@@ -72,6 +77,19 @@ def test_strategies_train_with_everything_blocked_but_torch_and_lightning(tmp_pa
     assert {"hydra", "safetensors", "jaxtyping", "torchvision", "rich", "matplotlib"} <= names
     [rooms] = ranks.run(f"{__name__}.alone", tmp_path, 1, names=names, strategies=STRATEGIES[more])
     assert rooms == {"common", "checkpoints", "strategies"}
+
+
+def adversary_alone(names):
+    """Imports the adversary and a discriminator anew, without what is blocked, and returns a loss."""
+    import_anew(names)
+    discriminator = importlib.import_module("lit_gans.networks.patchgan").PatchGAN(0, 3, 16, width=4, depth=1)
+    adversary = importlib.import_module("lit_gans").Adversary(discriminator, r1_gamma=1.0, diffaugment=["color"])
+    return adversary.discriminator_loss(torch.rand(2, 3, 16, 16), torch.rand(2, 3, 16, 16)).item()
+
+
+def test_an_adversary_also_needs_jaxtyping(tmp_path):
+    [loss] = ranks.run(f"{__name__}.adversary_alone", tmp_path, 1, names=blocked(["jaxtyping"]))
+    assert loss > 0
 
 
 def test_sharded_checkpoints_fail_at_the_start_where_safetensors_is_missing(monkeypatch):

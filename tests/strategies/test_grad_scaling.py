@@ -3,6 +3,7 @@ import torch
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.plugins.precision import MixedPrecision
 
+from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.grad_scaling import NetworkScaling
 from lit_gans.training import module as base
@@ -10,6 +11,9 @@ from lit_gans.training.optim import OptimizerConfig
 
 from . import ranks
 from .acceptance.cells import STEPS, Cell, train, trained_alone
+from .own_modules import Own
+from .test_adversary import train as train_with_adversary
+from .test_own_module import train as train_own
 
 
 def stock_scaling():
@@ -84,6 +88,25 @@ def test_scalers_of_alternating_optimizers(name, clip):
     torch.testing.assert_close(scaled, trained_alone(cell.example, 1, clip, False), rtol=1e-5, atol=1e-6)
     late = STEPS // 2 if name != "toggled" else STEPS
     assert sorted(scaler.get_scale() for scaler in plugin._scalers.values()) == [4.0 * 2**late, 4.0 * 2**STEPS]
+
+
+@pytest.mark.parametrize("strategy", ["auto", "network_ddp"])
+def test_a_module_with_an_adversary_freezes_nothing(strategy):
+    """Each of its losses depends on one network, whose scaler scales it."""
+    plain = train_with_adversary(devices=1, strategy=strategy).state_dict()
+    plugin = WithoutAutocast()
+    scaled = train_with_adversary(devices=1, strategy=strategy, plugins=[plugin]).state_dict()
+    torch.testing.assert_close(scaled, plain, rtol=1e-5, atol=1e-6)
+    assert sorted(scaler.get_scale() for scaler in plugin._scalers.values()) == [4.0 * 2**4, 4.0 * 2**5]
+
+
+def test_a_loss_that_depends_on_two_unfrozen_networks_is_refused():
+    class FreezesNothing(Own):
+        def train_only(self, network):
+            """Does nothing."""
+
+    with pytest.raises(RefusedInput, match=r"but the networks \['generator', 'critic'\] require gradients of its loss"):
+        train_own(FreezesNothing, devices=1, plugins=[WithoutAutocast()])
 
 
 def on_a_rank():

@@ -84,14 +84,29 @@ def test_a_backward_names_a_network_by_the_path_of_any_of_its_pieces():
             network_named(networks, path)
 
 
+def module_loss(module, *names):
+    """Returns the sum of the parameters of some submodules."""
+    return sum(parameter.sum() for name in names for parameter in module.get_submodule(name).parameters())
+
+
+def test_a_backward_trains_the_only_unfrozen_network_that_its_loss_depends_on():
+    module = Everything()
+    networks = find_networks(module.configured(), module)
+    for name in ("encoder", "discriminators", "loss.discriminator"):
+        assert trained_network(networks, module_loss(module, name, "teacher")).has(name)
+    module.requires_grad_(False)
+    module.discriminators.requires_grad_(True)
+    assert trained_network(networks, module_loss(module, "encoder", "discriminators")).name == "discriminators"
+
+
 def test_parameters_that_would_train_wrong_are_refused_by_name():
     module = Everything()
     optimizers = module.configured()
     networks = find_networks(optimizers, module)
-    with pytest.raises(
-        RefusedInput, match=r"exactly one network, but the networks \['encoder.*', 'discriminators', 'loss.disc"
-    ):
-        trained_network(networks)
+    everything, nothing = module_loss(module, "encoder", "discriminators", "loss"), module_loss(module, "teacher")
+    for loss, names in ((everything, r"\['encoder.*', 'discriminators', 'loss.disc"), (nothing, r"\[\]")):
+        with pytest.raises(RefusedInput, match=f"exactly one network, but the networks {names}"):
+            trained_network(networks, loss)
     with pytest.raises(RefusedInput, match="that configure_optimizers did not return"):
         stepped_network(networks, module.configured()[0])
     with pytest.raises(RefusedInput, match=r"no optimizer steps loss\.discriminator\.weight, which requires a grad"):

@@ -4,6 +4,7 @@ By default one GAN under every strategy; with `pytest -m ranks` each shape of th
 GAN under one strategy of each kind, each time with other settings; all of them with `pytest -m slow`.
 """
 
+import re
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
@@ -23,6 +24,7 @@ from tests.gans import GANS
 from . import cells as tiny
 from . import ranks
 from .cells import LOOPS, Cell, assert_trained_alike, build, half, many_images, matrix, train, trained_alone
+from .matrix import STRATEGIES as COLUMNS
 
 pytestmark = pytest.mark.filterwarnings("ignore:Found .* in eval mode")
 
@@ -125,6 +127,10 @@ def trained(tmp_path_factory):
 TIERS = {"default": FIRST, "ranks": TURNS, "slow": REST}
 MARKS = {"default": (), "ranks": pytest.mark.ranks, "slow": pytest.mark.slow}
 CELLS = [pytest.param(tier, *pair, marks=MARKS[tier]) for tier, pairs in TIERS.items() for pair in pairs]
+
+
+def test_each_column_of_the_table_in_the_guide_is_trained():
+    assert {re.sub(r" \w+=", "_", column) for column in COLUMNS} == {*STRATEGIES}
 
 
 @pytest.mark.parametrize(("tier", "name", "cell"), CELLS, ids=str)

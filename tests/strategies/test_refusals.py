@@ -41,6 +41,9 @@ def test_settings_that_lightning_would_silently_ignore_are_refused():
     strategy._layer_sync = TorchSyncBatchNorm()
     with pytest.raises(RefusedInput, match=r"Trainer\(sync_batchnorm=True\) has no effect with NetworkFSDP"):
         strategy.refuse(module, "32-true")
+    for precision, reason in (("16-mixed", "ranks could skip different steps"), ("64-true", "shards are in float32")):
+        with pytest.raises(RefusedInput, match=f'"{precision}".* does not work with NetworkFSDP, because its {reason}'):
+            NetworkFSDP().refuse(module, precision)
     with pytest.raises(RefusedInput, match='retain the first overflow permanently: use precision="bf16-mixed"'):
         NetworkDDP(gradient_compression="powersgd").refuse(module, "16-mixed")
     NetworkDDP(gradient_compression="powersgd").refuse(module, "bf16-mixed")

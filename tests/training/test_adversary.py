@@ -215,8 +215,37 @@ def test_before_its_start_the_adversary_does_nothing_and_then_its_weight_rises()
     optimizer = torch.optim.SGD(adversary.parameters(), 0.0)
     steps = [adversary.step(DATA, OUTPUT, optimizer, iteration=number) for number in range(4)]
     assert steps == [False, False, True, True]
+    adversary = Adversary(Critic(), start=2, ramp=4)
     shares = [adversary.loss(OUTPUT, iteration=number) / GENERATOR_LOSSES["hinge"] for number in range(8)]
     torch.testing.assert_close(torch.stack(shares).double(), torch.tensor([0, 0, 1, 2, 3, 4, 4, 4]).double() / 4)
+
+
+@pytest.mark.parametrize("options", [{"start": 5}, {"ramp": 9}, {"penalty_every": 2}, {"augmentation": Adaptive()}])
+def test_an_iteration_that_restarts_with_an_epoch_is_refused(options):
+    adversary = Adversary(Critic(), **options)
+    optimizer, message = torch.optim.SGD(adversary.parameters(), 0.0), "iteration=0 follows iteration=3, but "
+    calls = [
+        lambda number: adversary.loss(OUTPUT, iteration=number),
+        lambda number: adversary.step(DATA, OUTPUT, optimizer, iteration=number),
+    ]
+    for iteration in (0, 3):
+        for call in (*calls, *calls):  # several in an iteration
+            call(iteration)
+    for call in calls:
+        with pytest.raises(RefusedInput, match=message + next(iter(options))):
+            call(0)
+    with torch.no_grad():
+        adversary.loss(OUTPUT, iteration=1)
+    adversary.load_state_dict(adversary.state_dict())
+    for call in calls:
+        call(0)
+
+
+def test_without_an_option_that_depends_on_it_any_iteration_may_follow():
+    adversary = Adversary(Critic(), r1_gamma=1.0)
+    for iteration in (3, 0):
+        adversary.loss(OUTPUT, iteration=iteration)
+        adversary.discriminator_loss(DATA, OUTPUT, iteration=iteration)
 
 
 def test_conditions_reach_every_discriminator_and_penalty():
