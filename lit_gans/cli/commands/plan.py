@@ -284,7 +284,8 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
     per_image = 1 / timing.images_per_second
     size, width = as_size(choice.values["data.image_size"]), choice.values["model.generator_width"]
     crop = "cropped to the center" if pictures.same_shape else "cropped to the central square"
-    yield _line("images", f"{size_text(size)}, {crop}", "data.image_size= data.crop= data.channels= data.flip=true")
+    crop = f"data.crop={choice.given['data.crop']}" if "data.crop" in choice.given else crop
+    yield _line("images", f"{size_text(size)}, {crop}", "data.image_size= data.crop= data.channels= data.flip=")
     yield _line("networks", f"width {width}: {1 / per_image:,.0f} images/s here", "model= model.generator_width=")
 
     batch = choice.values["data.batch_size"]

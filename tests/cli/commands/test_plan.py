@@ -54,7 +54,8 @@ def test_a_plan_is_an_experiment_for_the_images_and_the_time(ran, photos, speeds
     assert lines[0] == "40 color images of 60x40 pixels (width x height, medians), cpu"
     assert "fewer than 500 images" in lines[1]
     assert [line.split()[0] for line in lines[2:7]] == ["images", "networks", "learning", "duration", "evaluation"]
-    assert "32 high and 48 wide" in lines[2]
+    assert "32 high and 48 wide, cropped to the center" in lines[2]
+    assert lines[2].endswith(" data.flip="), "images are not flipped by default"
     assert speeds == [(32, 48, 32)], "pictures of 40 pixels are not enlarged to 64"
 
     written = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())
@@ -69,7 +70,9 @@ def test_a_plan_is_an_experiment_for_the_images_and_the_time(ran, photos, speeds
 
 def test_what_is_given_is_kept(ran, photos, speeds):
     given = ["data.image_size=16", "model.generator_width=4", "model.discriminator_width=4", "trainer.max_steps=3"]
-    ran("plan", photos, "metrics=none", "data.batch_size=8", *given, "output=experiment/own.yaml")
+    given += ["data.batch_size=8", "data.crop=none"]
+    out = ran("plan", photos, "metrics=none", *given, "output=experiment/own.yaml")
+    assert "16x16, data.crop=none " in out
     written = yaml.safe_load(Path("experiment/own.yaml").read_text())
     assert (written["data"]["image_size"], written["data"]["batch_size"]) == (16, 8)
     assert written["model"] == {"generator_width": 4, "discriminator_width": 4, "r1_gamma": 0.0064}
