@@ -372,7 +372,9 @@ def _choose_sizes(
         """Returns the timing of a candidate, or None if the candidate does not fit into memory."""
         prefer(candidate)
         config = choice.config(metrics="none")
-        return timed(config, RandomImages(candidate.size, config["data"]["channels"], config["data"]["batch_size"]))
+        images = RandomImages(candidate.size, config["data"]["channels"], config["data"]["batch_size"])
+        images.num_classes = config["model"].get("num_classes", 0)
+        return timed(config, images)
 
     def measure(candidate: rules.Candidate) -> float | None:
         timing = timing_of(candidate)
@@ -443,7 +445,7 @@ def _choose_evaluation(
 
 
 class RandomImages(ImageData):
-    """Random images for timing. The training speed does not depend on the contents of the images."""
+    """Random images for timing. The training speed does not depend on the images, nor on their labels, which are 0."""
 
     possible_channels = None
 
