@@ -374,7 +374,9 @@ class GenerativeMetrics(Measurement):
             weights=module.used_weights(),
             trained_against=module.trains_against,
         )
-        return protocol | ({"left_out": self.left_out} if self.left_out else {})
+        halves = self.evaluator.real_halves
+        compared = {} if math.isnan(halves) else {"real_halves": halves}  # for the report of the run
+        return protocol | compared | ({"left_out": self.left_out} if self.left_out else {})
 
     def summary(self) -> list[str]:
         first, *lines = super().summary()

@@ -76,7 +76,8 @@ def data_origins(data: dict[str, Any]) -> list[str]:
 def _short(origin: str) -> str:
     """Returns the last component of a path or URL, with a short hash of the complete path or URL."""
     complete = os.path.abspath(origin) if os.path.exists(origin) else origin
-    last = re.sub(r"[^A-Za-z0-9]+", "-", complete.rstrip("/").rpartition("/")[2]).strip("-")[:_MAX_ORIGIN]
+    # `basename` splits paths of Windows at backslashes, too
+    last = re.sub(r"[^A-Za-z0-9]+", "-", os.path.basename(complete.rstrip("/"))).strip("-")[:_MAX_ORIGIN]
     return f"{last}-{hashlib.sha256(os.fsencode(complete)).hexdigest()[:6]}"
 
 

@@ -34,7 +34,8 @@ _COMPARED = (
 _PROBE_TOLERANCE = 0.01  # maximum difference of a probe between devices, relative to its root mean square
 # fields whose differences are reported, but do not make measurements incomparable
 _REPORTED = ("data", "classes", "batch_norm", "precision", "weights", "truncation", "seed", "versions")
-_IGNORED = ("trained_against", "left_out")  # see `is_biased`; a score that is left out has no value
+# see `is_biased`; a score that is left out has no value; the FID between two halves of the real images is a result
+_IGNORED = ("trained_against", "left_out", "real_halves")
 RUNNING_STATISTICS = "running statistics (evaluation mode)"
 
 

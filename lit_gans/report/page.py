@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from torch import Tensor
 from torchvision.utils import make_grid, save_image
 
 from lit_gans.callbacks.csv_metrics import read_rows
+from lit_gans.callbacks.evaluation import PROTOCOL
 from lit_gans.callbacks.samples import grids_in
 from lit_gans.data.images import viewable
 from lit_gans.report.neighbors import nearest_images
@@ -48,18 +51,20 @@ class Run:
         folder: run folder.
         config: resolved configuration of the run.
         rows: rows of `metrics.csv`, with values by column name.
+        halves: FID between two halves of the real images, by the column name of the FID.
     """
 
     folder: Path
     config: dict[str, Any]
     rows: list[dict[str, float]]
+    halves: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> Run:
-        """Reads the configuration and the metrics of a run."""
+        """Reads the configuration, the metrics and their protocols of a run."""
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
         rows = [{"step": step, **values} for step, values in read_rows(folder / "metrics.csv").items()]
-        return cls(folder, config, rows)
+        return cls(folder, config, rows, _halves(folder / PROTOCOL))
 
     @property
     def iterations(self) -> int:
@@ -123,7 +128,10 @@ def page(
         data=_name(run.config.get("data")),
         iterations=run.iterations,
         iteration=iteration,
-        last={name: (values[-1], int(steps[-1])) for name, (steps, values) in scores.items()},
+        last={
+            name: (values[-1], int(steps[-1]), run.halves.get(f"metric/{name}"))
+            for name, (steps, values) in scores.items()
+        },
         samples=_grid(samples, max(1, round(len(samples) ** 0.5))),
         by_class=None if by_class is None else _grid(by_class, num_classes),
         over_time=over_time,
@@ -132,6 +140,15 @@ def page(
         settings=yaml.safe_dump(run.config, sort_keys=False),
         commands=commands,
     )
+
+
+def _halves(path: Path) -> dict[str, float]:
+    """Returns the FID between two halves of the real images, by the column name of the FID, from a run's protocols."""
+    protocols = {}
+    with suppress(OSError, ValueError):  # the run has no metrics, or the file is damaged
+        protocols = json.loads(path.read_bytes())
+    fids = {name: protocol for name, protocol in protocols.items() if name.startswith("metric/fid_")}
+    return {name: protocol["real_halves"] for name, protocol in fids.items() if "real_halves" in protocol}
 
 
 def _name(node: Any) -> str:

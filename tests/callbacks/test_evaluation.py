@@ -115,6 +115,7 @@ def test_values_carry_their_protocol_in_the_folder_and_in_checkpoints(tiny_gan, 
     assert (protocol["data_sha256"], protocol["image_size"]) == (data_sha256, shape[1:])
     assert (protocol["num_real"], protocol["num_fake"], protocol["weights"]) == (48, 40, "ema")
     assert protocol["extractor_sha256"] == DigitsExtractor().sha256
+    assert protocol["real_halves"] == metrics.evaluator.real_halves > 0, "for the report of the run"
     assert {step for _, step in metrics.best.values()} == {1}, "untrained networks have no best.ckpt"
     trainer.save_checkpoint(tmp_path / "a.ckpt")
     content = torch.load(tmp_path / "a.ckpt", weights_only=True)

@@ -1,5 +1,6 @@
 """The folder of a run: its number, the newest one, and what SLURM calls it."""
 
+import ntpath
 import os
 from pathlib import Path
 
@@ -144,6 +145,12 @@ def test_another_folder_of_images_is_another_name():
     assert names[0] == named(data="folder", origins=[str(Path("a/photos").absolute())]), "however it is typed"
     assert {name.rpartition("-")[0] for name in names} == {"dcgan_folder_photos"}
     assert named("mine", data="folder", origins=["a/photos"]).startswith("mine_folder_photos-")
+
+
+def test_a_folder_on_windows_is_named_by_the_last_part_of_its_path(monkeypatch):
+    monkeypatch.setattr(os.path, "basename", ntpath.basename)
+    name = named(data="folder", origins=["C:\\Users\\me\\photos"])
+    assert name.rpartition("-")[0] == "dcgan_folder_photos"
 
 
 def test_another_model_or_data_than_that_of_an_experiment_is_another_name():

@@ -1,3 +1,4 @@
+import json
 import re
 import shutil
 import subprocess
@@ -25,6 +26,8 @@ def run(tmp_path):
     rows = ["step,loss/generator,loss/discriminator,metric/fid_x,metric/is_spread_x"]
     rows += [f"{step},{1 + step},0.5,," for step in range(0, 2000, 10)] + ["1000,,,300.5,0.1", "2000,,,20.25,0.1"]
     (folder / "metrics.csv").write_text("\n".join(rows) + "\n")
+    protocols = {"metric/fid_x": {"real_halves": 7.125}, "metric/is_spread_x": {"num_fake": 9}}
+    (folder / "protocol.json").write_text(json.dumps(protocols))
     return Run.read(folder)
 
 
@@ -53,7 +56,7 @@ def test_a_page_needs_no_other_file_and_shows_what_the_folder_holds(run):
     assert len(links.loaded) == 1 + 1 + 8 + 8 + 8 * 3, "samples, classes, over time, 8 samples and their neighbors"
     for expected in ("dcgan_photos/version_3", "DCGAN", "Folder", "fid_x", "20.25", "iteration 2,000", "iteration 0"):
         assert expected in shown
-    assert "20.25 at iteration 2,000" in shown
+    assert "20.25 at iteration 2,000 (for comparison: 7.125 between two halves of the real images)" in shown
     assert "The networks are those of iteration 1,700." in shown
     assert "is_spread_x" not in shown
     assert "<b>1</b>" not in text, "settings are text"
@@ -84,6 +87,14 @@ def test_a_run_without_metrics_and_samples_has_a_page(tmp_path):
     text = page(Run.read(tmp_path), SAMPLES, 0)
     assert "Nearest" not in text
     assert "Over time" not in text
+
+
+def test_the_halves_of_the_real_images_are_compared_with_a_fid_alone(run):
+    protocols = {"metric/mifid_x": {"real_halves": 7.125}, "metric/fid_y": {}, "metric/fid_x": {"real_halves": 8.5}}
+    (run.folder / "protocol.json").write_text(json.dumps(protocols))
+    assert Run.read(run.folder).halves == {"metric/fid_x": 8.5}
+    (run.folder / "protocol.json").write_text("{")
+    assert Run.read(run.folder).halves == {}, "a damaged file"
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no browser")

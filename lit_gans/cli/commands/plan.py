@@ -285,7 +285,8 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
     per_image = 1 / timing.images_per_second
     size, width = as_size(choice.values["data.image_size"]), choice.values["model.generator_width"]
     crop = "cropped to the center" if pictures.same_shape else "cropped to the central square"
-    yield _line("images", f"{size_text(size)}, {crop}", "data.image_size= data.crop= data.channels= data.flip=true")
+    crop = f"data.crop={choice.given['data.crop']}" if "data.crop" in choice.given else crop
+    yield _line("images", f"{size_text(size)}, {crop}", "data.image_size= data.crop= data.channels= data.flip=")
     yield _line("networks", f"width {width}: {1 / per_image:,.0f} images/s here", "model= model.generator_width=")
 
     batch = choice.values["data.batch_size"]
@@ -372,7 +373,9 @@ def _choose_sizes(
         """Returns the timing of a candidate, or None if the candidate does not fit into memory."""
         prefer(candidate)
         config = choice.config(metrics="none")
-        return timed(config, RandomImages(candidate.size, config["data"]["channels"], config["data"]["batch_size"]))
+        images = RandomImages(candidate.size, config["data"]["channels"], config["data"]["batch_size"])
+        images.num_classes = config["model"].get("num_classes", 0)
+        return timed(config, images)
 
     def measure(candidate: rules.Candidate) -> float | None:
         timing = timing_of(candidate)
@@ -443,7 +446,7 @@ def _choose_evaluation(
 
 
 class RandomImages(ImageData):
-    """Random images for timing. The training speed does not depend on the contents of the images."""
+    """Random images for timing. The training speed does not depend on the images, nor on their labels, which are 0."""
 
     possible_channels = None
 

@@ -53,7 +53,8 @@ def test_a_plan_is_an_experiment_for_the_images_and_the_time(ran, photos, speeds
     assert lines[0] == "40 color images of 60x40 pixels (width x height, medians), cpu"
     assert "fewer than 500 images" in lines[1]
     assert [line.split()[0] for line in lines[2:7]] == ["images", "networks", "learning", "duration", "evaluation"]
-    assert "32 high and 48 wide" in lines[2]
+    assert "32 high and 48 wide, cropped to the center" in lines[2]
+    assert lines[2].endswith(" data.flip="), "images are not flipped by default"
     assert speeds == [(32, 48, 32)], "pictures of 40 pixels are not enlarged to 64"
 
     written = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())
@@ -68,7 +69,9 @@ def test_a_plan_is_an_experiment_for_the_images_and_the_time(ran, photos, speeds
 
 def test_what_is_given_is_kept(ran, photos, speeds):
     given = ["data.image_size=16", "model.generator_width=4", "model.discriminator_width=4", "trainer.max_steps=3"]
-    ran("plan", photos, "metrics=none", "data.batch_size=8", *given, "output=experiment/own.yaml")
+    given += ["data.batch_size=8", "data.crop=none"]
+    out = ran("plan", photos, "metrics=none", *given, "output=experiment/own.yaml")
+    assert "16x16, data.crop=none " in out
     written = yaml.safe_load(Path("experiment/own.yaml").read_text())
     assert (written["data"]["image_size"], written["data"]["batch_size"]) == (16, 8)
     assert written["model"] == {"generator_width": 4, "discriminator_width": 4, "r1_gamma": 0.0064}
@@ -162,6 +165,18 @@ def test_training_begins_with_a_plan(train, photos, first, monkeypatch):
 
 
 @pytest.mark.runs
+@pytest.mark.runs
+def test_a_plan_with_classes_is_timed_and_trained(train, photos, monkeypatch):
+    monkeypatch.setattr(planning, "_TRIAL", 0.05)
+    for index, path in enumerate(sorted(Path("photos").iterdir())):
+        target = path.parent / ("cats", "gardens")[index % 2] / path.name
+        target.parent.mkdir(exist_ok=True)
+        path.rename(target)
+    small = ["data.image_size=16", "model.generator_width=4", "model.discriminator_width=4", "metrics=none"]
+    assert train("experiment=photos", photos, "minutes=0.005", "model.num_classes=2", *small) == 0, train.err
+    assert "2 classes (model.num_classes=2 uses them)" in train.out
+
+
 def test_evaluations_are_planned_within_a_tenth_of_the_time(ran, photos, speeds, monkeypatch):
     monkeypatch.setattr(planning, "_seconds", lambda work: 0.32)  # for 32 images, each of sampling and judging
     small = ["data.image_size=16", "model.generator_width=4", "model.discriminator_width=4", "data.channels=1"]
