@@ -4,6 +4,7 @@ By default one GAN under every strategy; with `pytest -m ranks` each shape of th
 GAN under one strategy of each kind, each time with other settings; all of them with `pytest -m slow`.
 """
 
+import re
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
@@ -23,12 +24,12 @@ from tests.gans import GANS
 from . import cells as tiny
 from . import ranks
 from .cells import LOOPS, Cell, assert_trained_alike, build, half, many_images, matrix, train, trained_alone
+from .matrix import COLUMNS
 
 pytestmark = pytest.mark.filterwarnings("ignore:Found .* in eval mode")
 
-STRATEGIES = {"ddp": NetworkDDP}
-STRATEGIES |= {f"deepspeed_{stage}": partial(NetworkDeepSpeed, stage=stage) for stage in (0, 1, 2, 3)}
-STRATEGIES |= {f"fsdp_{wrap}": partial(NetworkFSDP, wrap=wrap) for wrap in ("network", "layer")}
+# every registered strategy, by short names such as deepspeed_0 and fsdp_layer
+STRATEGIES = {re.sub(r" \w+=", "_", title): make for title, make in COLUMNS.items()}
 THOROUGH = ("ddp", "deepspeed_2", "deepspeed_3", "fsdp_layer")
 PENALIZED = {name for name in GANS if build(Cell(name)).penalized_networks}
 ADAM = {"optimizer": "adam", "precision": "64-true"}
