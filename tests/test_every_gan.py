@@ -11,17 +11,22 @@ from torch.utils.data import DataLoader, TensorDataset
 from lit_gans import build, compose, load
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.registry import gans
+from lit_gans.config.signatures import schema
+from lit_gans.training.translator import Translator
 from tests.commands import TINY
 from tests.gans import GANS
+from tests.tiny import WIDTHS
 
-TRANSLATORS = ("pix2pix", "cyclegan", "autoencoder_kl")
+TRANSLATORS = [name for name in GANS if issubclass(gans()[name], Translator)]
 
 
 def overrides(name):
     """Tiny settings of each GAN."""
+    other = {f"model.{key}=4" for key in WIDTHS.keys() - schema(gans()[name])}  # widths of networks that it has not
     common = [item for item in TINY if not item.startswith(("model=", "data=", "metrics=", "model.latent"))]
+    common = [item for item in common if item not in other]
     data = "digit_edges" if name in TRANSLATORS else "digits"
-    depth = ["model.patch_depth=2"] if name in TRANSLATORS else []
+    depth = ["model.patch_depth=2"] if "patch_depth" in schema(gans()[name]) else []
     size = ["data.image_size=[16,32]"] if name == "d2gan" else []  # a rectangle, whose numbers are all different
     measured = ["metrics=digits", "metrics.num_samples=40", "metrics.batch_size=20"]
     return [f"model={name}", f"data={data}", *depth, *common, *size, *measured, "data.batch_size=50"]

@@ -3,8 +3,10 @@
 import torch
 from lightning.pytorch import Trainer
 
+from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import sides
 from lit_gans.config.registry import gans
+from lit_gans.config.signatures import schema
 from lit_gans.data.base import PairedData
 
 
@@ -44,9 +46,26 @@ SETTINGS = {
 }
 
 
+def taken(cls, settings):
+    """Returns the settings that a GAN takes: not every GAN has a `generator_width`."""
+    return {name: value for name, value in settings.items() if name in schema(cls)}
+
+
 def tiny_gan(name="dcgan", **settings):
     """Makes a registered GAN with tiny networks: `tiny_gan("dcgan", n_critic=2)`."""
-    return gans()[name](**{**SMALL, **WIDTHS, **SETTINGS.get(name, {}), **settings})
+    cls = gans()[name]
+    return cls(**{**SMALL, **taken(cls, WIDTHS), **SETTINGS.get(name, {}), **settings})
+
+
+def supports_classes(name):
+    """Returns whether the networks of a registered GAN can be conditioned on classes."""
+    if "num_classes" not in schema(gans()[name]):
+        return False
+    try:
+        tiny_gan(name, num_classes=10)
+    except RefusedInput:
+        return False
+    return True
 
 
 def quiet_trainer(**arguments):

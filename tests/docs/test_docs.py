@@ -6,6 +6,7 @@ import tomllib
 import pytest
 
 from docs import generate
+from lit_gans import compose
 from lit_gans.config.registry import gans
 from lit_gans.config.signatures import meanings, schema
 from tests.docs.blocks import ROOT
@@ -70,6 +71,16 @@ def test_every_subpackage_has_a_floor_and_a_description():
     assert folders == {*generate.rooms()}
     assert all(generate.rooms().values())
     assert "| 0 | `common` |" in generate.room_table()
+
+
+def test_experiments_beside_published_numbers_measure_as_many_samples_as_the_page_says():
+    table = (ROOT / "docs/tutorials/paper.md").read_text().partition("| experiment |")[2].partition("\n\n")[0]
+    names = re.findall(r"`(\w+)`", table)
+    assert len(names) > 5
+    for name in names:
+        metrics = compose(f"experiment={name}").metrics
+        assert metrics.num_samples == 50_000, name
+        assert metrics.extractor._target_.endswith(".InceptionExtractor"), name
 
 
 def test_the_table_where_to_change_what_names_what_is_there():

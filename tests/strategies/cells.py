@@ -74,9 +74,10 @@ def build(cell):
         if cell.optimizer == "sgd"
         else OptimizerConfig("Adam", lr=1e-3, betas=(0.5, 0.9))
     )
-    sizes = {"image_size": 16, "channels": 1, "generator_width": 4, "discriminator_width": 4, "latent_dim": 6}
-    module = gans()[cell.gan.partition(":")[0]](
-        **sizes,
+    cls = gans()[cell.gan.partition(":")[0]]
+    module = cls(
+        **tiny.SMALL,
+        **tiny.taken(cls, tiny.WIDTHS),
         **SETTINGS.get(cell.gan, {}),
         accumulate_gradients=cell.accumulate,
         clip_gradients=cell.clip,

@@ -1,9 +1,11 @@
 """`python -m tests.strategies.matrix` writes the table of what each strategy trains, or refuses, into the docs.
 
-GANs and strategies come from the registry. What the table marks by ✓ is trained by the tests beside this file, and what
-it says is refused is refused there.
+GANs and strategies come from the registry. `test_parity.py` trains each GAN under the strategies that the table marks
+by ✓.
 """
 
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -27,18 +29,20 @@ def registered():
     return {n.removeprefix("network_").replace("_", ""): c for n, c in found if c.__module__.startswith("lit_gans.")}
 
 
-def strategies():
-    """Returns an instance for each column of the table."""
-    columns = {}
+def columns() -> dict[str, Callable[[], Strategy]]:
+    """Returns a function that makes the strategy of each column of the table."""
+    found = {}
     for name, cls in registered().items():
         options = VARIANTS.get(name, {})
         for values in product(*options.values()):
             settings = dict(zip(options, values, strict=True))
-            columns[" ".join([name, *(f"{key}={value}" for key, value in settings.items())])] = cls(**settings)
-    return columns
+            title = " ".join([name, *(f"{key}={value}" for key, value in settings.items())])
+            found[title] = partial(cls, **settings)
+    return found
 
 
-STRATEGIES = strategies()
+COLUMNS = columns()
+STRATEGIES = {title: make() for title, make in COLUMNS.items()}
 
 
 def refusal(strategy, gan, precision="32-true"):

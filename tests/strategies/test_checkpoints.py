@@ -16,6 +16,7 @@ from lit_gans.training.optim import OptimizerConfig
 
 from . import ranks
 from .cells import many_images
+from .matrix import registered
 from .ranks import quiet_trainer
 
 STRATEGIES = {"ddp": NetworkDDP, "fsdp": NetworkFSDP}
@@ -121,6 +122,10 @@ def assert_same(path, expected):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_checkpoint_of_two_ranks_is_that_of_one_process(folder, name):
     assert_same(folder / f"{name}.ckpt", folder / "one.ckpt")
+
+
+def test_every_registered_strategy_is_here():
+    assert {name.partition("_")[0] for name in STRATEGIES} == {*registered()}
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -36,6 +36,7 @@ from lit_gans.common.process_state import process_state_restored
 from lit_gans.common.quiet import quiet
 from lit_gans.config.registry import gans as registered
 from lit_gans.config.run_folder import output_file
+from lit_gans.config.signatures import schema
 from lit_gans.strategies import NAMES
 
 # Lightning's precision, and arguments of the module
@@ -243,12 +244,14 @@ def _train(cell: Cell, sizes: dict[str, Any], device: str, folder: str) -> dict[
         raise RefusedInput(f"mode {cell.mode} needs a CUDA device.")
     image_size, width = sizes["image_size"] or (32 if cell.gan in _SMALL else 64), sizes["width"]
     settings: dict[str, Any] = {"image_size": image_size, "channels": 3, **arguments}
+    cls = registered()[cell.gan]
+    own = schema(cls)
     if width is not None:
-        settings |= {"generator_width": width, "discriminator_width": width}
-    if cell.gan in ("pix2pix", "cyclegan", "autoencoder_kl") and image_size < 64:
+        settings |= {name: width for name in ("generator_width", "discriminator_width") if name in own}
+    if "patch_depth" in own and image_size < 64:
         settings["patch_depth"] = 1  # these images are too small for a PatchGAN of the default depth of three layers
     with process_state_restored():
-        module = registered()[cell.gan](**settings)
+        module = cls(**settings)
         trainer = Trainer(
             accelerator=device,
             devices=cell.processes,

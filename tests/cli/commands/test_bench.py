@@ -1,14 +1,18 @@
 """`lit-gans bench`: what it measures, what it lists instead, and what it writes. No timing is asserted."""
 
 import json
+import math
 from dataclasses import asdict
 from itertools import product
 
 import pytest
 import torch
+from torch import nn
 
 from lit_gans.cli.commands.bench import Cell, _table, by_priority
 from lit_gans.models.dcgan import DCGAN
+from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
+from lit_gans.training.module import AdversarialModule
 
 TINY = ["device=cpu", "batch_sizes=[4]", "image_size=16", "width=4", "seconds=0.01"]
 
@@ -35,6 +39,29 @@ def test_cells_are_measured_written_and_shown(ran, tmp_path):
     assert 90 < operations[0] < operations[1] < operations[2], "bf16 converts, and WGAN-GP has five steps and a penalty"
     assert table in out
     assert "- failed: dcgan fp16 4: mode fp16 needs a CUDA device." in table
+
+
+class Dense(AdversarialModule):
+    """Has neither widths nor patches."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        num = math.prod(self.image_shape)
+        self.generator = nn.Sequential(nn.Linear(self.latent_dim, num), nn.Unflatten(1, self.image_shape))
+        self.discriminator = nn.Sequential(nn.Flatten(), nn.Linear(num, 1))
+
+    def discriminator_losses(self, real, fake, batch):
+        return {"discriminator": logistic_discriminator(self.discriminator(real), self.discriminator(fake))}
+
+    def generator_loss(self, fake, batch):
+        return non_saturating_generator(self.discriminator(fake))
+
+
+def test_a_gan_whose_networks_have_no_width_is_measured(ran, tmp_path, monkeypatch):
+    monkeypatch.setattr("lit_gans.cli.commands.bench.registered", lambda: {"dense": Dense})
+    ran("bench", "gans=[dense]", "modes=[fp32]", "output=a.json", *TINY)
+    result = json.loads((tmp_path / "a.json").read_text())
+    assert [cell["gan"] for cell in result["cells"]] == ["dense"], result["failed"]
 
 
 def test_every_value_is_measured_early_and_compiled_networks_of_other_gans_last():
