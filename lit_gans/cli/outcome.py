@@ -141,7 +141,9 @@ def entry_of(trainer: Trainer, overrides: list[str], seconds: float) -> SweepRun
     speed = next((c.mean_images_per_second for c in callbacks_of(trainer, Throughput)), None)
     values |= {"images/s": speed or float("nan"), "seconds": seconds}
     samples = Samples.folder(trainer) / f"{trainer.global_step:06d}.png"
-    protocols = {metrics.headline: metrics.protocol for metrics in callbacks_of(trainer, Measurement)}
+    protocols: dict[str, Mapping[str, Any]] = {
+        metrics.headline: metrics.protocol for metrics in callbacks_of(trainer, Measurement)
+    }
     return SweepRun(overrides, values, Path(trainer.default_root_dir), samples, not _is_stopped(trainer), protocols)
 
 

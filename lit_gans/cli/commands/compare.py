@@ -45,12 +45,12 @@ def _compare(arguments: list[str]) -> None:
 def compare(paths: Sequence[str]) -> dict[str, str]:
     """Prints evaluations side by side, with the best value of each score.
 
-    The files must be written by `lit-gans evaluate`. Their values must be comparable: the real images, the feature
-    extractors and the numbers of samples must be equal. The feature extractor must not be part of a generator's loss.
+    The files must be written by `lit-gans evaluate`. Real images, feature extractors and numbers of samples must be
+    equal. The feature extractor must not be part of a generator's loss.
 
     Args:
-        paths: for each column, `A`, `B` and so on, a JSON file or a folder. The JSON files in a folder are repeats,
-            such as trainings with different seeds: mean and standard deviation (divided by n - 1) are printed.
+        paths: a JSON file or a folder for each column. The files in a folder are repeats, such as seeds: mean and
+            standard deviation (divided by n - 1) are printed.
 
     Returns:
         The column with the best mean, for each score. An empty string if none is best, or if a value is not finite.
