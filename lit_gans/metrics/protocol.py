@@ -133,10 +133,18 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[list[
 def incomparable(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Returns why the values of two protocols of a run cannot be compared, or an empty string if they can.
 
-    An empty protocol, of a run that has measured nothing yet, can be compared with every other one.
+    An empty protocol, of a run that has measured nothing yet, can be compared with every other one. Scores that only
+    one of them has do not matter.
     """
-    conflicts = differences(before, now)[0] if before and now else []
+    conflicts = differences(_shared(before, now), _shared(now, before))[0] if before and now else []
     return f"the values until now were measured with other settings ({'; '.join(conflicts)})" if conflicts else ""
+
+
+def _shared(protocol: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a protocol without the scores that another protocol does not have."""
+    scores = {name: value for name, value in protocol.get("scores", {}).items() if name in other.get("scores", {})}
+    labels = protocol.get("labels_sha256") if other.get("labels_sha256") else None  # only some scores need labels
+    return {**protocol, "scores": scores, "labels_sha256": labels}
 
 
 def _is_same_probe(name: str, one: Any, other: Any) -> bool:

@@ -161,7 +161,7 @@ class Adversary(nn.Module):
         # sums of the averaged scores of data and of outputs, and the sum of the weights of both averages
         self.register_buffer("averaged_scores", torch.zeros(3))
         self.terms: dict[str, Tensor] = {}
-        self._latest = 0  # latest iteration of `loss` or `step`; 0 again after `load_state_dict`
+        self.latest_iteration = 0  # latest iteration of `loss` or `step`; 0 again after `load_state_dict`
         self.register_load_state_dict_post_hook(_forget_latest)  # type: ignore[no-untyped-call]
         self._iteration = -1  # iteration of the last step of the discriminators
         self._passed = 1  # number of iterations between the last two of these steps
@@ -407,13 +407,13 @@ class Adversary(nn.Module):
         if iteration is None and needed:
             raise RefusedInput(f"{needed[0]} depends on the iteration: pass iteration=NUMBER, the finished iterations.")
         if iteration is not None and needed and torch.is_grad_enabled():  # a measurement may be of an earlier one
-            if iteration < self._latest:
+            if iteration < self.latest_iteration:
                 raise RefusedInput(
-                    f"iteration={iteration} follows iteration={self._latest}, but {needed[0]} depends on the number of"
-                    " iterations since the training began: count the iterations of all epochs. A batch index restarts"
+                    f"iteration={iteration} follows iteration={self.latest_iteration}, but {needed[0]} depends on the"
+                    " number of iterations since the training began: count the iterations of all epochs. A batch index restarts"
                     " in each epoch. To begin again, make a new Adversary, or load a state into this one."
                 )
-            self._latest = iteration
+            self.latest_iteration = iteration
         return Progress(iteration or 0, images_per_iteration=len(rows) * rank_and_world_size()[1])
 
     def _next_progress(self, iteration: int | None, rows: Tensor) -> tuple[Progress, bool]:
@@ -490,7 +490,7 @@ class Adversary(nn.Module):
 
 def _forget_latest(adversary: Adversary, _: object) -> None:
     """Hook that lets the iterations begin again, for example after a checkpoint of an earlier iteration is loaded."""
-    adversary._latest = 0
+    adversary.latest_iteration = 0
 
 
 def pairs_of(first: Scores, second: Scores) -> Iterator[tuple[Tensor, Tensor]]:

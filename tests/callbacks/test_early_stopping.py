@@ -135,7 +135,9 @@ def test_a_value_of_before_a_resume_does_not_count_again(tiny_gan, random_images
         measured = [Given(given, every_n_steps=2), Given(other, headline="metric/other")]
         callbacks = [*own, *measured] if first == "stopping" else [*measured, *own]
         fit(tiny_gan(), random_images(), max_steps, resume, callbacks=callbacks, enable_checkpointing=True)
-        return own[0].state_dict()
+        state = own[0].state_dict()
+        assert state.pop("protocol") == measured[0].protocol != {}
+        return state
 
     last = tmp_path / "checkpoints/last.ckpt"
     expected = {"metric": "metric/given", "read_at": 2, "best_value": 5.0, "waited": 1}

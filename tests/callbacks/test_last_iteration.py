@@ -110,6 +110,7 @@ def test_the_last_iteration_is_measured_compared_and_saved_once(ended, end):
     assert measured.measured_at == LAST
     assert trainer.checkpoint_callback.state_dict() == {
         "metric": "metric/given",
+        "protocol": measured.protocol,
         "top": {LAST: 6.0},
         "untrained_value": 9.0,
         "recent": [],

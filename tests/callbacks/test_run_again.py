@@ -186,7 +186,7 @@ def test_callbacks_of_an_earlier_training_are_reset(again, tmp_path):
     assert again(2, measured, *callbacks, checkpoint, folder="first", log_every_n_steps=1).global_step == 2
     assert again(2, measured, *callbacks, checkpoint, folder="second", log_every_n_steps=1).global_step == 2
     best = {"metric": "metric/given", "top": {1: 5.0}, "untrained_value": 8.0}
-    assert checkpoint.state_dict() == {**best, "recent": []}
+    assert checkpoint.state_dict() == {**best, "protocol": measured.protocol, "recent": []}
     assert torch.load(tmp_path / "second/checkpoints/best.ckpt", weights_only=True)["global_step"] == 1
     assert (callbacks[0].best_value, callbacks[0].waited) == (5.0, 1)
     assert [look.iteration for look in callbacks[1].looks] == [1, 2]

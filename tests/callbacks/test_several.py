@@ -54,10 +54,20 @@ def test_metrics_of_two_extractors_resume_each_with_its_state(train, tmp_path):
 
 
 def test_other_settings_of_the_same_scores_load_the_state(train, tmp_path):
-    saved, loaded = metrics(DigitsExtractor()), metrics(DigitsExtractor(), num_samples=48)
+    saved, loaded = metrics(DigitsExtractor()), metrics(DigitsExtractor(), seed=5)
     train(2, EMA(), saved, RunCheckpoint())
     train(3, EMA(), loaded, RunCheckpoint(), resume=tmp_path / "checkpoints/last.ckpt")
     assert loaded.first == saved.first
+
+
+def test_values_on_another_number_of_samples_are_not_compared(train, tmp_path):
+    saved, loaded = metrics(DigitsExtractor()), metrics(DigitsExtractor(), num_samples=48)
+    train(2, EMA(), saved, RunCheckpoint())
+    with pytest.warns(UserWarning, match=r"measured with other settings \(num_fake: 40 and 48\): the best starts anew"):
+        train(3, EMA(), loaded, RunCheckpoint(), resume=tmp_path / "checkpoints/last.ckpt")
+    assert saved.first
+    assert not loaded.first
+    assert loaded.best["metric/fid_digits"][1] == 3
 
 
 def test_values_of_scores_that_are_no_longer_measured_are_dropped(train, tmp_path):
@@ -70,6 +80,7 @@ def test_values_of_scores_that_are_no_longer_measured_are_dropped(train, tmp_pat
     for names in (loaded.values, loaded.first, loaded.best):
         assert [*names] == ["metric/fid_digits"]
     assert "metric/kid_digits" not in trainer.callback_metrics
+    assert loaded.first["metric/fid_digits"] == both.first["metric/fid_digits"]
     assert loaded.best_lines() is not None
 
 
