@@ -410,8 +410,8 @@ class Adversary(nn.Module):
             if iteration < self.latest_iteration:
                 raise RefusedInput(
                     f"iteration={iteration} follows iteration={self.latest_iteration}, but {needed[0]} depends on the"
-                    " number of iterations since the training began: count the iterations of all epochs. A batch index restarts"
-                    " in each epoch. To begin again, make a new Adversary, or load a state into this one."
+                    " number of iterations since the training began: count the iterations of all epochs. A batch index"
+                    " restarts in each epoch. To begin again, make a new Adversary, or load a state into this one."
                 )
             self.latest_iteration = iteration
         return Progress(iteration or 0, images_per_iteration=len(rows) * rank_and_world_size()[1])
