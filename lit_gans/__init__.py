@@ -1,4 +1,4 @@
-"""GANs for PyTorch Lightning that train anywhere.
+"""GANs for PyTorch Lightning, the same on one process and on several.
 
     from lit_gans import DCGAN, load
 
