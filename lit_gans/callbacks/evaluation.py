@@ -31,7 +31,7 @@ from lit_gans.data.sources.stacked_digits import StackedDigits
 from lit_gans.metrics.evaluator import Evaluator, with_labels
 from lit_gans.metrics.extractors.base import Extractor, refuse_nameless
 from lit_gans.metrics.extractors.digits import DigitsExtractor
-from lit_gans.metrics.protocol import RUNNING_STATISTICS, incomparable, stamp, versions
+from lit_gans.metrics.protocol import RUNNING_STATISTICS, conflicts_of, stamp, versions
 from lit_gans.metrics.scores.base import FeatureScore
 from lit_gans.metrics.scores.modes import ModeCoverage
 from lit_gans.metrics.scores.paired_l1 import PairedL1
@@ -151,8 +151,8 @@ class Measurement(GenerativeCallback):
                     self.begin(trainer, module)
                     previous, self.protocol = self.protocol, computed_once(partial(self.stamp, trainer, module))
                     self._has_begun = True
-                    if incomparable(previous, self.protocol):  # the values before a resume with other settings
-                        self.first, self.best = {}, {}
+                    if conflicts_of(previous, self.protocol):  # the values before a resume with other settings
+                        self.values, self.first, self.best = {}, {}, {}
                     self._write_protocol(trainer)
                 start = time.monotonic()
                 with tf32(False):

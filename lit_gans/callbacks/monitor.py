@@ -10,7 +10,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lit_gans.common.errors import RefusedInput, nearest, refuse_below
-from lit_gans.metrics.protocol import incomparable
+from lit_gans.metrics.protocol import conflicts_of
 from lit_gans.training.callback import GenerativeCallback, callbacks_of, directions_of, refuse_unmeasured
 
 _METRIC = "metric/"  # prefix of the keys that callbacks measure and list in `directions`
@@ -47,13 +47,15 @@ class Monitor:
         self.metric = key or previous
         before, protocol = self.protocol, next((owner.protocol for owner in self._owners(trainer)), {})
         self.protocol = protocol or before
+        conflicts = conflicts_of(before, self.protocol)
         if previous not in (None, self.metric):
             why = f"the best value until now is of {previous}, but {key} is monitored now"
+        elif conflicts:
+            why = f"the values until now were measured with other settings ({conflicts})"
         else:
-            why = incomparable(before, self.protocol)
-        if why:
-            rank_zero_warn(f"{why}: the best starts anew.")
-        return bool(why)
+            return False
+        rank_zero_warn(f"{why}: the best starts anew.")
+        return True
 
     def start(self, trainer: Trainer) -> None:
         """At the start of a new or resumed run, marks the value of this iteration as read."""

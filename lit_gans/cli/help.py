@@ -11,6 +11,7 @@ import shutil
 import textwrap
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import docstring_parser
@@ -82,6 +83,7 @@ def _option_lines(selected: dict[str, str], overrides: list[str]) -> Iterator[st
     """Yields lines with the keys that every selected option sets. For an experiment, yields the lines of its file."""
     from omegaconf import DictConfig, OmegaConf
 
+    from lit_gans.config.completed import is_experiment_file
     from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS
     from lit_gans.config.hydra_app import compose
 
@@ -92,7 +94,9 @@ def _option_lines(selected: dict[str, str], overrides: list[str]) -> Iterator[st
         node = OmegaConf.select(config, place)
         yield f"{key}={option}"
         if group == "experiment":
-            yield from (files(CONFIG_PACKAGE) / group / f"{option}.yaml").read_text(encoding="utf-8").splitlines()
+            ours = files(CONFIG_PACKAGE) / group / f"{option}.yaml"
+            file = Path(option) if is_experiment_file(f"{key}={option}") else ours
+            yield from file.read_text(encoding="utf-8").splitlines()
         elif isinstance(node, DictConfig):
             yield from _table(_rows(OmegaConf.to_container(node), place))
         else:

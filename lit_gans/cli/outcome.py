@@ -29,7 +29,7 @@ from lit_gans.common.paths import printable, shown
 from lit_gans.config.mistakes import DONE, STOPPED
 from lit_gans.config.overrides import key_of
 from lit_gans.config.registry import IMPORT_VARIABLE
-from lit_gans.metrics.protocol import differences
+from lit_gans.metrics.protocol import conflicts_of
 from lit_gans.training.callback import callbacks_of
 from lit_gans.training.translator import Translator
 
@@ -196,10 +196,12 @@ def _incomparable(names: Sequence[str], runs: Sequence[SweepRun]) -> list[str]:
     firsts: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for name, run in zip(names, runs, strict=True):
         for key, protocol in run.protocols.items():
+            if not protocol:  # the run was stopped before its first measurement
+                continue
             first, expected = firsts.setdefault(key, (name, protocol))
-            conflicts = differences(expected, protocol)[0]
+            conflicts = conflicts_of(expected, protocol)
             if conflicts and key not in lines:
-                lines[key] = f"not comparable: {key} of {first} and of {name} ({'; '.join(conflicts)})"
+                lines[key] = f"not comparable: {key} of {first} and of {name} ({conflicts})"
     return ["", *lines.values()] if lines else []
 
 

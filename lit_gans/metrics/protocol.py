@@ -130,14 +130,13 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[list[
     return differing([*_COMPARED, *others]), differing(_REPORTED)
 
 
-def incomparable(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Returns why the values of two protocols of a run cannot be compared, or an empty string if they can.
+def conflicts_of(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Returns why the values that two runs have both measured cannot be compared, or an empty string if they can.
 
     An empty protocol, of a run that has measured nothing yet, can be compared with every other one. Scores that only
     one of them has do not matter.
     """
-    conflicts = differences(_shared(before, now), _shared(now, before))[0] if before and now else []
-    return f"the values until now were measured with other settings ({'; '.join(conflicts)})" if conflicts else ""
+    return "; ".join(differences(_shared(one, other), _shared(other, one))[0]) if one and other else ""
 
 
 def _shared(protocol: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

@@ -145,8 +145,8 @@ def page(
 def _halves(path: Path) -> dict[str, float]:
     """Returns the FID between two halves of the real images, by the column name of the FID, from a run's protocols."""
     protocols = {}
-    with suppress(OSError, ValueError):  # the run has no metrics, or the file is damaged
-        protocols = json.loads(path.read_bytes())
+    with suppress(OSError, ValueError, TypeError):  # the run has no metrics, or the file is damaged
+        protocols = dict(json.loads(path.read_bytes()))
     fids = {name: protocol for name, protocol in protocols.items() if name.startswith("metric/fid_")}
     return {name: protocol["real_halves"] for name, protocol in fids.items() if "real_halves" in protocol}
 

@@ -28,6 +28,11 @@ class Counted(DigitsExtractor):
         super().__init__()
         self.batches, self.number, self.act = 0, number, act
 
+    @property
+    def sha256(self):
+        """The count and the act change no features."""
+        return DigitsExtractor().sha256
+
     def forward(self, images):
         self.batches += 1
         if self.batches == self.number:

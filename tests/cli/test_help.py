@@ -60,6 +60,14 @@ def test_a_chosen_group_lists_its_keys_with_meanings(command):
     assert "model.generator_optimizer.lr [default: 0.0002]" in text
 
 
+def test_an_experiment_file_is_shown(command, tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment/mine.yaml").write_text("# @package _global_\nseed: 7\n")
+    code, out, err = command("train", f"experiment={tmp_path}/experiment/mine.yaml", "--help")
+    assert (code, err) == (0, "")
+    assert "seed: 7" in out
+
+
 def test_other_groups_name_their_keys_too(command):
     code, out, err = command("train", "strategy=ddp", "precision=bf16", "experiment=gan_ring", "-h")
     assert (code, err) == (0, "")

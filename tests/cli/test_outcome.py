@@ -100,6 +100,10 @@ def test_the_table_of_a_sweep_says_which_values_do_not_compare(tiny_gan, random_
         trainer = fit(tiny_gan(), random_images(), 1, callbacks=measured, default_root_dir=tmp_path / str(seed))
         runs.append(entry_of(trainer, [f"seed={seed}"], 1.0))
     assert "not comparable" not in "".join(write_summary(runs[:2], tmp_path))
+    runs[1].protocols["metric/given"] = {}  # it was stopped before a measurement
+    one = runs[0].protocols["metric/given"]
+    runs[0].protocols["metric/given"] = one | {"scores": {"FrechetInceptionDistance": {}, "IntraFID": {}}}
+    runs[2].protocols["metric/given"] |= {"scores": {"FrechetInceptionDistance": {}}, "labels_sha256": "0"}
     lines = write_summary(runs, tmp_path)
     said = "not comparable: metric/given of seed=0 and of seed=2 (num_fake: 1 and 2)"
     assert [line for line in lines if line.startswith("not comparable")] == [said]

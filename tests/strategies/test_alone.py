@@ -79,19 +79,6 @@ def test_strategies_train_with_everything_blocked_but_torch_and_lightning(tmp_pa
     assert rooms == {"common", "checkpoints", "strategies"}
 
 
-def adversary_alone(names):
-    """Imports the adversary and a discriminator anew, without what is blocked, and returns a loss."""
-    import_anew(names)
-    discriminator = importlib.import_module("lit_gans.networks.patchgan").PatchGAN(0, 3, 16, width=4, depth=1)
-    adversary = importlib.import_module("lit_gans").Adversary(discriminator, r1_gamma=1.0, diffaugment=["color"])
-    return adversary.discriminator_loss(torch.rand(2, 3, 16, 16), torch.rand(2, 3, 16, 16)).item()
-
-
-def test_an_adversary_also_needs_jaxtyping(tmp_path):
-    [loss] = ranks.run(f"{__name__}.adversary_alone", tmp_path, 1, names=blocked(["jaxtyping"]))
-    assert loss > 0
-
-
 def test_sharded_checkpoints_fail_at_the_start_where_safetensors_is_missing(monkeypatch):
     strategy = NetworkFSDP(sharded_checkpoints=True)
     monkeypatch.setitem(sys.modules, "safetensors", None)

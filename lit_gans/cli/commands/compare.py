@@ -101,7 +101,10 @@ def _best(means: Mapping[str, float], direction: str | None) -> str:
 
 
 def _cell(values: list[float]) -> str:
-    return f"{values[0]:.6g}" if len(values) == 1 else f"{mean(values):.6g} ± {stdev(values):.2g}"
+    if len(values) == 1:
+        return f"{values[0]:.6g}"
+    deviation = stdev(values) if all(map(math.isfinite, values)) else math.nan
+    return f"{mean(values):.6g} ± {deviation:.2g}"
 
 
 def _files(path: Path) -> list[Path]:

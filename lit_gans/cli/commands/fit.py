@@ -85,7 +85,7 @@ class GansCLI(KeepsGivenSettings, LightningCLI):
         """
         checkpoint = arguments.get("ckpt_path")
         if checkpoint not in (None, *_LIGHTNING_CHECKPOINTS) and not is_address(checkpoint):
-            find_checkpoint(checkpoint)
+            arguments["ckpt_path"] = str(find_checkpoint(checkpoint))
         self.arguments_of_fit = arguments
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:

@@ -378,6 +378,9 @@ def test_a_folder_is_a_column_with_mean_and_deviation_over_its_files(measured, t
     assert "of best.ckpt" in capsys.readouterr().out
     compare([folders[0], folders[2]])
     assert "of best.ckpt" not in capsys.readouterr().out
+    (tmp_path / "c/1.json").write_text(json.dumps(measured | {key: float("nan")}))
+    assert compare([folders[1], folders[2]])[key] == ""
+    assert "nan ± nan" in capsys.readouterr().out
     protocol = measured["protocol"] | {"num_fake": 31}
     (tmp_path / "c/1.json").write_text(json.dumps(measured | {"protocol": protocol}))
     with pytest.raises(RefusedInput, match=r"a/0\.json and .*c/1\.json are not comparable: num_fake: 30 and 31"):

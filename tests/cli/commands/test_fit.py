@@ -104,6 +104,14 @@ def test_a_missing_checkpoint_is_refused_before_the_training(refused):
     assert "there is no checkpoint at nowhere.ckpt" in refused(*TINY_CLI, "--ckpt_path=nowhere.ckpt")
 
 
+@pytest.mark.runs
+def test_the_folder_of_a_run_is_resumed_from_its_checkpoint(ran):
+    folder = ["--trainer.callbacks=RunCheckpoint", "--trainer.default_root_dir=mine"]
+    ran(*TINY_CLI, "--trainer.max_steps=1", *folder)
+    ran(*TINY_CLI, "--trainer.max_steps=2", *folder, "--ckpt_path=mine")
+    assert torch.load("mine/checkpoints/last.ckpt", weights_only=True)["global_step"] == 2
+
+
 def test_divergence_is_one_sentence_and_an_error_of_the_module_has_its_traceback(command, monkeypatch):
     def diverge(self, *arguments):
         raise FloatingPointError("the loss is nan")

@@ -165,7 +165,6 @@ def test_training_begins_with_a_plan(train, photos, first, monkeypatch):
 
 
 @pytest.mark.runs
-@pytest.mark.runs
 def test_a_plan_with_classes_is_timed_and_trained(train, photos, monkeypatch):
     monkeypatch.setattr(planning, "_TRIAL", 0.05)
     for index, path in enumerate(sorted(Path("photos").iterdir())):
@@ -177,6 +176,7 @@ def test_a_plan_with_classes_is_timed_and_trained(train, photos, monkeypatch):
     assert "2 classes (model.num_classes=2 uses them)" in train.out
 
 
+@pytest.mark.runs
 def test_evaluations_are_planned_within_a_tenth_of_the_time(ran, photos, speeds, monkeypatch):
     monkeypatch.setattr(planning, "_seconds", lambda work: 0.32)  # for 32 images, each of sampling and judging
     small = ["data.image_size=16", "model.generator_width=4", "model.discriminator_width=4", "data.channels=1"]
