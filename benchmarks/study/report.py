@@ -44,13 +44,18 @@ def html_table(table: Table) -> str:
     head = "".join(f"<th>{name}</th>" for name in names)
     rows = (
         "".join(
-            f'<td data-label="{name}">{html.escape(str(cell).strip())}</td>'
+            f'<td data-label="{name}">{_with_code(str(cell).strip())}</td>'
             for name, cell in zip(names, row, strict=True)
         )
         for row in table.frame.fillna("").itertuples(index=False)
     )
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+
+
+def _with_code(text: str) -> str:
+    """Returns a text as HTML, with what is between backticks as code."""
+    return _CODE.sub(r"<code>\1</code>", html.escape(text))
 
 
 def write_page(path: Path, rows: Rows, about: Mapping[str, Mapping[str, Any]]) -> None:
@@ -73,8 +78,7 @@ def write_page(path: Path, rows: Rows, about: Mapping[str, Mapping[str, Any]]) -
             state = "" if len(table.frame) > _LONG else " open"
             title = f"{html.escape(table.title)} ({len(table.frame)} rows)"
             sections += [f'<details id="{name}-{number}"{state}><summary>{title}</summary>', html_table(table)]
-            notes = (_CODE.sub(r"<code>\1</code>", html.escape(note)) for note in table.notes)
-            sections += [*(f"<p>{note}</p>" for note in notes), "</details>"]
+            sections += [*(f"<p>{_with_code(note)}</p>" for note in table.notes), "</details>"]
         for title, kind, data in pictures_of(rows, name):
             image = f"data:{_TYPES[kind]};base64,{base64.b64encode(data).decode()}"
             caption = html.escape(title)
