@@ -46,6 +46,15 @@ def machine(rows: Rows, stamp: Stamp) -> Table:
     return Table("", pd.DataFrame(found, columns=["", " "]))
 
 
+def _repeats(found: pd.DataFrame) -> str:
+    """Returns the smallest and the largest number of repeats of medians, or the only one."""
+    return " to ".join(dict.fromkeys((str(found["n"].min()), str(found["n"].max()))))
+
+
+def _ours(found: pd.DataFrame) -> str:
+    return f"Ours: medians of {_repeats(found)} repeats, whose ranges are in the report."
+
+
 def batch(rows: Rows, stamp: Stamp) -> Table:
     """Returns images per second by batch size: the scaling study's, and ours."""
     frame = measured(rows, "batch")
@@ -64,8 +73,7 @@ def batch(rows: Rows, stamp: Stamp) -> Table:
         lines.append(cpu | {str(size): str(scaling_study.CPU_AT_128[gan]) if size == 128 else "" for size in sizes})
         lines.append(here(gan))
     lines += [here(gan) for gan in sorted({gan for gan, _ in speeds} - set(scaling_study.ONE_NODE))]
-    numbers = " to ".join(dict.fromkeys((str(found["n"].min()), str(found["n"].max()))))
-    note = f"Ours: medians of {numbers} repeats, whose ranges are in the report. -: not measured, for the reason there."
+    note = f"{_ours(found)} -: not measured, for the reason there."
     return Table("", pd.DataFrame(lines), [tables.batch(rows)[0].notes[0], note])
 
 
@@ -82,9 +90,7 @@ def scaling(rows: Rows, stamp: Stamp) -> Table:
         several = f"{row['generator_images_per_second']:.1f} ({row['ranks']} processes)"
         name = f"{_NAMES.get(row['gan'], row['gan'])}, here"
         lines.append([name, row["kind"], f"{row['one']:.1f}", several, f"{100 * row['efficiency']:.0f} %"])
-    numbers = " to ".join(dict.fromkeys((str(found["n"].min()), str(found["n"].max()))))
-    note = f"Ours: medians of {numbers} repeats, whose ranges are in the report."
-    return Table("", pd.DataFrame(lines, columns=columns), [*tables.scaling(rows)[0].notes[:2], note])
+    return Table("", pd.DataFrame(lines, columns=columns), [*tables.scaling(rows)[0].notes[:2], _ours(found)])
 
 
 def optimizations(rows: Rows, stamp: Stamp) -> Table:
@@ -98,10 +104,9 @@ def optimizations(rows: Rows, stamp: Stamp) -> Table:
         shown[row["variant"], row["gan"]] = f"{row['ratio']:.2f}{spread}"
     gans, names = found["gan"].unique(), found["variant"].unique()
     lines = [[name, *(shown.get((name, gan), "-") for gan in gans)] for name in names]
-    numbers = " to ".join(dict.fromkeys((str(found["n"].min()), str(found["n"].max()))))
     notes = [
-        f"Ratios of medians of {numbers} repeats. In parentheses: the range of the baseline's own repeats. A ratio"
-        " within it shows no effect; one outside of it may still be chance, with so few repeats.",
+        f"Ratios of medians of {_repeats(found)} repeats. In parentheses: the range of the baseline's own repeats. A"
+        " ratio within it shows no effect; one outside of it may still be chance, with so few repeats.",
         tables.sizes(found),
     ]
     return Table("", pd.DataFrame(lines, columns=["times as fast as the baseline", *gans]), notes)

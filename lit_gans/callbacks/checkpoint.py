@@ -142,12 +142,11 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         return key.partition("(")[0] == "RunCheckpoint"
 
     def state_dict(self) -> dict[str, Any]:
-        monitored = {"metric": self._monitor.metric, "protocol": dict(self._monitor.protocol)}
         best = {"top": self._best.values, "untrained_value": self.untrained_value}
-        return {**monitored, **best, "recent": self._recent.steps}
+        return self._monitor.state() | best | {"recent": self._recent.steps}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._monitor.metric, self._monitor.protocol = state_dict.get("metric"), state_dict.get("protocol", {})
+        self._monitor.load(state_dict)
         self._best.values, self.untrained_value = dict(state_dict["top"]), state_dict["untrained_value"]
         self._recent.steps = list(state_dict["recent"])
 
@@ -162,7 +161,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
             self.stopped_by_signal = False
             if trainer.global_step == 0 and self._has_saved:  # this callback was used in a previous run
                 self._best.values, self.untrained_value = {}, None
-                self._monitor.metric, self._monitor.protocol = None, {}
+                self._monitor.reset()
                 self._recent.steps, self._has_saved = [], False
             requeues = () if self._requeue_signal is None else (self._requeue_signal,)
             self._signals.start(signal.SIGINT, signal.SIGTERM, *requeues, says=trainer.is_global_zero)

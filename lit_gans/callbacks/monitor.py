@@ -37,6 +37,18 @@ class Monitor:
         """Returns the state key of a callback of class `name` that reads this metric."""
         return name if self.name in (None, "auto") else f"{name}({self.name})"
 
+    def state(self) -> dict[str, Any]:
+        """Returns the metric and the protocol of the values that the callback has kept, for a checkpoint."""
+        return {"metric": self.metric, "protocol": dict(self.protocol)}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Loads what `state` has returned."""
+        self.metric, self.protocol = state.get("metric"), state.get("protocol", {})
+
+    def reset(self) -> None:
+        """Forgets the metric and the protocol of an earlier run."""
+        self.metric, self.protocol, self.read_at = None, {}, -1
+
     def forgets(self, trainer: Trainer) -> bool:
         """Sets `metric` and `protocol` to those that are read, and returns whether the kept values are of others.
 
@@ -160,12 +172,12 @@ class StopOnPlateau(GenerativeCallback):
         return key == "StopOnPlateau" and state.get("metric") == self._monitor.name
 
     def state_dict(self) -> dict[str, Any]:
-        read = {"metric": self._monitor.metric, "protocol": dict(self._monitor.protocol)}
-        return {**read, "read_at": self._monitor.read_at, "best_value": self.best_value, "waited": self.waited}
+        waiting = {"read_at": self._monitor.read_at, "best_value": self.best_value, "waited": self.waited}
+        return self._monitor.state() | waiting
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._monitor.metric, self._monitor.read_at = state_dict.get("metric"), state_dict.get("read_at", -1)
-        self._monitor.protocol = state_dict.get("protocol", {})
+        self._monitor.load(state_dict)
+        self._monitor.read_at = state_dict.get("read_at", -1)
         self.best_value, self.waited = state_dict["best_value"], state_dict["waited"]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -180,7 +192,7 @@ class StopOnPlateau(GenerativeCallback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if trainer.global_step == 0 and self._has_measured:  # this callback was used in a previous run
             self.best_value, self.waited = None, 0
-            self._monitor.metric, self._monitor.read_at, self._monitor.protocol = None, -1, {}
+            self._monitor.reset()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         self._monitor.refuse_unlogged(trainer)

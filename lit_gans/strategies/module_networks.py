@@ -40,6 +40,10 @@ class OptimizedNetwork:
         """Whether any parameter of the network currently requires a gradient."""
         return any(parameter.requires_grad for parameter in self.parameters)
 
+    def is_reached(self, leaves: set[int]) -> bool:
+        """Returns whether a backward pass that reaches these parameters, given by id, reaches the network."""
+        return not leaves.isdisjoint(map(id, self.parameters))
+
     def has(self, path: str) -> bool:
         """Returns whether a path is the network's name, or the path of one of its submodules or parameters."""
         return path == self.name or any(name == path or name.startswith(f"{path}.") for name in self.names)
@@ -100,7 +104,7 @@ def trained_network(networks: Mapping[str, OptimizedNetwork], loss: Tensor) -> O
     trained = [network for network in networks.values() if network.trains]
     if len(trained) > 1:
         leaves = leaves_of(loss)
-        trained = [network for network in trained if not leaves.isdisjoint(map(id, network.parameters))]
+        trained = [network for network in trained if network.is_reached(leaves)]
     if len(trained) != 1:
         raise RefusedInput(
             "a backward pass must train exactly one network, but the networks"

@@ -23,8 +23,6 @@ from lit_gans.metrics.protocol import differences, is_biased
 
 _CHECKPOINTS = {"best.ckpt", "last.ckpt"}  # of a run, which are not to be mixed in one table
 
-Record = Mapping[str, Any]
-
 
 def main(arguments: list[str]) -> int:
     """Runs the command with its positional arguments, and returns the exit code."""

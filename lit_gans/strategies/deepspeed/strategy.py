@@ -344,7 +344,7 @@ class NetworkDeepSpeed(NetworkStrategy):
         Raises:
             RefusedInput: the backward pass does not train any network.
         """
-        reached = [net for net in self.networks.values() if not leaves.isdisjoint(map(id, net.parameters))]
+        reached = [net for net in self.networks.values() if net.is_reached(leaves)]
         if network is not None:
             trained = [network_named(self.networks, network)]
         else:
