@@ -19,7 +19,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lit_gans.callbacks import RunCheckpoint
 from lit_gans.callbacks.checkpoint import refuse_other_run
-from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.checkpoints.locate import find_checkpoint, newest_good
 from lit_gans.checkpoints.remote import is_address
 from lit_gans.cli.outcome import failures_printed
 from lit_gans.common._compat.lightning import KeepsGivenSettings
@@ -85,7 +85,8 @@ class GansCLI(KeepsGivenSettings, LightningCLI):
         """
         checkpoint = arguments.get("ckpt_path")
         if checkpoint not in (None, *_LIGHTNING_CHECKPOINTS) and not is_address(checkpoint):
-            arguments["ckpt_path"] = str(find_checkpoint(checkpoint))
+            newest = newest_good(Path(checkpoint))  # if it is the folder of a run
+            arguments["ckpt_path"] = str(find_checkpoint(checkpoint) if newest is None else newest[0])
         self.arguments_of_fit = arguments
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
@@ -140,11 +141,6 @@ def _run(arguments: list[str]) -> int:
             cli.trainer.fit(**cli.arguments_of_fit)
         except MisconfigurationException as error:  # raised by Lightning before the first step
             raise RefusedInput(one_line(error)) from error
-        return _code_of(cli.trainer)
+        signals = (checkpoint.received_signal for checkpoint in callbacks_of(cli.trainer, RunCheckpoint))
+        return next((STOPPED + number for number in signals if number is not None), DONE)
     return FAILED
-
-
-def _code_of(trainer: Trainer) -> int:
-    """Returns the exit code of a training that ended or was stopped by a signal."""
-    signals = (checkpoint.received_signal for checkpoint in callbacks_of(trainer, RunCheckpoint))
-    return next((STOPPED + number for number in signals if number is not None), DONE)

@@ -1,5 +1,6 @@
 """`lit-gans fit`: the Lightning CLI with identical values, on class names, and what it refuses."""
 
+import shutil
 import signal
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 import yaml
 
-from lit_gans.callbacks import EMA
+from lit_gans.callbacks import EMA, RunCheckpoint
 from lit_gans.cli.commands import fit as lightning_cli
 from lit_gans.cli.commands.train import _files
 from lit_gans.config.build import resolve
@@ -105,11 +106,20 @@ def test_a_missing_checkpoint_is_refused_before_the_training(refused):
 
 
 @pytest.mark.runs
-def test_the_folder_of_a_run_is_resumed_from_its_checkpoint(ran):
+def test_the_folder_of_a_run_is_resumed_from_its_newest_checkpoint(ran, monkeypatch):
     folder = ["--trainer.callbacks=RunCheckpoint", "--trainer.default_root_dir=mine"]
     ran(*TINY_CLI, "--trainer.max_steps=1", *folder)
+    shutil.copy("mine/checkpoints/last.ckpt", "mine/checkpoints/best.ckpt")
     ran(*TINY_CLI, "--trainer.max_steps=2", *folder, "--ckpt_path=mine")
-    assert torch.load("mine/checkpoints/last.ckpt", weights_only=True)["global_step"] == 2
+    resumed, start = [], RunCheckpoint.on_train_start
+
+    def noted(self, trainer, *arguments):
+        resumed.append(trainer.global_step)
+        start(self, trainer, *arguments)
+
+    monkeypatch.setattr(RunCheckpoint, "on_train_start", noted)
+    ran(*TINY_CLI, "--trainer.max_steps=3", *folder, "--ckpt_path=mine")
+    assert resumed == [2], "best.ckpt is of iteration 1"
 
 
 def test_divergence_is_one_sentence_and_an_error_of_the_module_has_its_traceback(command, monkeypatch):
