@@ -108,3 +108,4 @@ def test_the_table_of_a_sweep_says_which_values_do_not_compare(tiny_gan, random_
     said = "not comparable: metric/given of seed=0 and of seed=2 (num_fake: 1 and 2)"
     assert [line for line in lines if line.startswith("not comparable")] == [said]
     assert said in (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert said in write_summary([runs[1], runs[0], runs[2]], tmp_path), "the first one was stopped"

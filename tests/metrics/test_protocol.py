@@ -36,3 +36,9 @@ def test_scores_of_features_compare_whatever_the_label_of_the_extractor(label):
 def test_a_protocol_equals_its_json_copy():
     found = protocol(None, score=AvatarAttributes())
     assert json.loads(json.dumps(found)) == found
+
+
+def test_what_only_some_measurements_have_is_compared_and_what_a_measurement_found_is_not():
+    one = {"num_fake": 9, "epsilon": 0.1, "real_halves": 1.0, "seed": 1}
+    assert differences(one, one | {"real_halves": 2.0}) == ([], [])
+    assert differences(one, one | {"epsilon": 0.2, "seed": 2}) == (["epsilon: 0.1 and 0.2"], ["seed: 1 and 2"])
