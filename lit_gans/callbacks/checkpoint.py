@@ -299,9 +299,17 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._best.values = {step: value for step, value in self._best.values.items() if step in kept}
 
     def _forget_others(self, trainer: Trainer) -> None:
-        """Forgets the best values if they are of another metric or of an incomparable measurement."""
-        if self._monitor.forgets(trainer):
-            self._best.values, self.untrained_value = {}, None
+        """Forgets the best values if they are of another metric or of an incomparable measurement.
+
+        The checkpoint of the previous best value is kept under its numbered name.
+        """
+        if not self._monitor.forgets(trainer):
+            return
+        self._best.values, self.untrained_value = {}, None
+        path = self.folder(trainer) / "best.ckpt"
+        iteration = _iteration_of(path) if trainer.is_global_zero else None
+        if iteration is not None and not numbered(path.parent, "best", iteration).exists():
+            path.rename(numbered(path.parent, "best", iteration))
 
     def _save_best(self, trainer: Trainer, value: float) -> None:
         """Saves a checkpoint if its value is among the `save_top_k` best values, and removes displaced checkpoints."""

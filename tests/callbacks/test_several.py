@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lit_gans.callbacks import EMA, GenerativeMetrics, InitFrom, ModeMetrics, RunCheckpoint, Samples, StopOnPlateau
+from lit_gans.checkpoints.locate import verified_iteration
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics import FrechetInceptionDistance, KernelInceptionDistance
 from lit_gans.metrics.extractors.digits import DigitsExtractor
@@ -65,9 +66,12 @@ def test_values_on_another_number_of_samples_are_not_compared(train, tmp_path):
     train(2, EMA(), saved, RunCheckpoint())
     with pytest.warns(UserWarning, match=r"measured with other settings \(num_fake: 40 and 48\): the best starts anew"):
         train(3, EMA(), loaded, RunCheckpoint(), resume=tmp_path / "checkpoints/last.ckpt")
+    best = saved.best["metric/fid_digits"][1]
     assert saved.first
     assert not loaded.first
     assert loaded.best["metric/fid_digits"][1] == 3
+    names = {path.name: verified_iteration(path) for path in (tmp_path / "checkpoints").glob("best*")}
+    assert names == {"best.ckpt": 3, f"best-{best:08d}.ckpt": best}
 
 
 def test_values_of_scores_that_are_no_longer_measured_are_dropped(train, tmp_path):

@@ -13,6 +13,8 @@ from argparse import ArgumentError
 from pathlib import Path
 from typing import Any
 
+import yaml
+from jsonargparse import Namespace
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -77,6 +79,11 @@ class GansCLI(KeepsGivenSettings, LightningCLI):
         for name in _LINKED:
             parser.link_arguments(f"data.init_args.{name}", f"model.init_args.{name}")
 
+    def before_instantiate_classes(self) -> None:
+        data = self._get(self.config, "data")["init_args"]
+        for file in self._get(self.config, "config") or []:
+            _refuse_other_sizes(str(file), yaml.safe_load(file.get_content()), data)
+
     def fit(self, **arguments: Any) -> None:
         """Stores the arguments. The CLI calls this method instead of `Trainer.fit`.
 
@@ -110,6 +117,31 @@ def _find_refused_input(error: BaseException | None) -> RefusedInput | None:
     while error is not None and not isinstance(error, RefusedInput):
         error = error.__cause__ or error.__context__
     return error
+
+
+def _refuse_other_sizes(name: str, given: Any, data: Namespace) -> None:
+    """Raises `RefusedInput` if a model in a configuration file has another image size or other channels than the data.
+
+    Args:
+        name: path of the file.
+        given: contents of the file.
+        data: arguments of the data. They replace the values of the model, and can also come from the command line. If
+            they do, the file's values of the model must equal its own values of the data.
+    """
+    model, own = (_init_args(given, group) for group in ("model", "data"))
+    for key in _LINKED:
+        if key in model and model[key] not in (data.get(key), own.get(key, data.get(key))):
+            raise RefusedInput(
+                f"{name}: model.{key} is {model[key]}, but the model uses the value of the data, {data.get(key)}: set"
+                f" data.init_args.{key}, and leave out model.init_args.{key}."
+            )
+
+
+def _init_args(given: Any, group: str) -> dict[str, Any]:
+    """Returns the arguments of a group in the contents of a configuration file, if the file contains them."""
+    chosen = given.get(group) if isinstance(given, dict) else None
+    arguments = chosen.get("init_args") if isinstance(chosen, dict) else None
+    return arguments if isinstance(arguments, dict) else {}
 
 
 def _run(arguments: list[str]) -> int:

@@ -65,6 +65,18 @@ def test_wrong_input_of_the_lightning_cli(refused, argument, sentence):
     assert sentence in refused(*TINY_CLI, argument)
 
 
+def test_a_file_with_another_image_size_of_the_model_is_refused(refused, ran, tmp_path):
+    model = {"class_path": "DCGAN", "init_args": {"image_size": 16, "generator_width": 4, "discriminator_width": 4}}
+    file = {"model": model, "data": {"class_path": "Digits"}, "trainer": {"max_steps": 1, "logger": False}}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(file))
+    said = refused("fit", "-c", "run.yaml")
+    assert "run.yaml: model.image_size is 16, but the model uses the value of the data, 32: set data.init_args" in said
+    file["data"]["init_args"] = {"image_size": 16}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(file))
+    ran("fit", "-c", "run.yaml", "--data.init_args.image_size=32", "--trainer.default_root_dir=mine")
+    assert yaml.safe_load((tmp_path / "mine/config.yaml").read_text())["data"]["init_args"]["image_size"] == 32
+
+
 def test_a_run_yaml_of_others_runs_no_code(refused, tmp_path):
     (tmp_path / "run.yaml").write_text("seed_everything: !!python/object/apply:os.system ['touch executed']\n")
     assert "Problems parsing config" in refused("fit", "-c", "run.yaml")
