@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import re
+import statistics
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -108,10 +109,15 @@ def results() -> str:
         titles = {f"{name}{suffix}": title for name, title in _SCORES.items() for suffix in ("", f"_{extractor}")}
         columns = {name: titles[name] for row in rows for name in row["scores"] if name in titles}
         lines = [f"| command | iterations | {' | '.join(columns.values())} |", "|---" * (2 + len(columns)) + "|"]
+        runs: dict[tuple[str, int], list[dict[str, Any]]] = {}
         for row in sorted(rows, key=lambda row: row["scores"].get(f"fid_{extractor}", 0.0)):
-            values = [f"{row['scores'][name]:.4g}" if name in row["scores"] else "" for name in columns]
-            typed = row["command"].removeprefix("lit-gans train ")
-            lines.append(f"| `{typed}` | {row['iterations']:,} | {' | '.join(values)} |")
+            runs.setdefault((_SEED.sub("", row["command"]), row["iterations"]), []).append(row)
+        for (command, iterations), seeds in runs.items():
+            typed = command.removeprefix("lit-gans train ")
+            if len(seeds) > 1:
+                typed += f" seed={','.join(sorted(_seed(row['command']) for row in seeds))}"
+            values = [_mean([row["scores"][name] for row in seeds if name in row["scores"]]) for name in columns]
+            lines.append(f"| `{typed}` | {iterations:,} | {' | '.join(values)} |")
         parts += [
             f"## {data}, by `{extractor}`",
             f"{int(num_fake):,} images of {whose}, {int(num_real):,} real images. FID between two halves of the real"
@@ -121,13 +127,27 @@ def results() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _seed(command: str) -> str:
+    """Returns the seed of a command, which is 0 if the command sets none."""
+    found = _SEED.search(command)
+    return found[1] if found else "0"
+
+
+def _mean(values: list[float]) -> str:
+    """Returns the mean, with the sample standard deviation of several values."""
+    mean = f"{statistics.fmean(values):.4g}" if values else ""
+    return f"{mean} ± {statistics.stdev(values):.2g}" if len(values) > 1 else mean
+
+
+_SEED = re.compile(r" seed=(\d+)")
 _RESULTS = """# Results
 
-Scores of trained GANs, with the command of each: put `lit-gans train` before it. The scores are those of its last
-iteration. `python -m benchmarks record --command COMMAND --run FOLDER` measures and records a run, and refuses a run
-of another command. A score compares only within its table, see [protocols](guides/metrics.md). Small networks and few
-seeds show that each GAN trains, not which is best. Other processors and versions of torch round differently, so that a
-training with the same seed ends elsewhere."""
+Scores of trained GANs with their commands: put `lit-gans train` before it, or `lit-gans train -m` if it has several
+seeds, which have a mean and a standard deviation. The scores are those of the last iteration. `python -m benchmarks
+record --command COMMAND --run FOLDER` measures and records a run, and refuses a run of another command. A score
+compares only within its table, see [protocols](guides/metrics.md). Small networks and few seeds show that each GAN
+trains, not which is best. Other processors and versions of torch round differently, so that a training with the
+same seed ends elsewhere."""
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
