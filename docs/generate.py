@@ -1,7 +1,7 @@
 """What the README and the site show of the code: tables of GANs and subpackages, commands and keys.
 
-`python -m docs.generate` writes the tables of the GANs and of the subpackages, which are read in the repository too.
-Everything else is made at every build of the site, of which this file is the hook.
+`python -m docs.generate` writes the tables of the GANs, of the subpackages and of the results, which are read in the
+repository too. Everything else is made at every build of the site, of which this file is the hook.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ def on_files(files: Files, config: Any) -> Files:
         "reference/cli.md": (cli_reference(), "lit_gans/cli/commands"),
         "reference/configuration.md": (configuration_reference(), "lit_gans"),
         "contributing.md": (contributing(), "CONTRIBUTING.md"),
-        "results.md": (results(), "benchmarks/recorded/results.json"),
     }
     for path, (text, source) in pages.items():
         file = File.generated(config, path, content=text)
@@ -94,16 +93,17 @@ _SCORES = {  # columns of the page of results, by the name of a score without it
     **{"classes_covered": "classes", "intra_fid": "intra-FID", "class_accuracy": "class accuracy"},
     **{"attribute_distance": "attribute distance", "options_missing": "options missing", "l1": "L1"},
 }
+_SEED = re.compile(r" seed=(\d+)")
 
 
 def results() -> str:
-    """Returns the page of all recorded results: a table for each data set and feature extractor, lowest FID first."""
+    """Returns all recorded results: a table for each data set and feature extractor, lowest FID first."""
     recorded = json.loads((ROOT / "benchmarks/recorded/results.json").read_text())
     tables: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for result in recorded:
         key = tuple(str(result[name]) for name in ("data", "extractor", "num_fake", "num_real", "weights"))
         tables.setdefault(key, []).append(result)
-    parts = [_RESULTS]
+    parts: list[str] = []
     for (data, extractor, num_fake, num_real, weights), rows in tables.items():
         whose = {"ema": "the averaged generator", "raw": "the generator"}[weights]
         titles = {f"{name}{suffix}": title for name, title in _SCORES.items() for suffix in ("", f"_{extractor}")}
@@ -124,7 +124,7 @@ def results() -> str:
             f" images: **{rows[0]['halves']:.3g}**.",
             "\n".join(lines),
         ]
-    return "\n\n".join(parts) + "\n"
+    return "\n" + "\n\n".join(parts) + "\n\n"
 
 
 def _seed(command: str) -> str:
@@ -137,17 +137,6 @@ def _mean(values: list[float]) -> str:
     """Returns the mean, with the sample standard deviation of several values."""
     mean = f"{statistics.fmean(values):.4g}" if values else ""
     return f"{mean} ± {statistics.stdev(values):.2g}" if len(values) > 1 else mean
-
-
-_SEED = re.compile(r" seed=(\d+)")
-_RESULTS = """# Results
-
-Scores of trained GANs with their commands: put `lit-gans train` before it, or `lit-gans train -m` if it has several
-seeds, which have a mean and a standard deviation. The scores are those of the last iteration. `python -m benchmarks
-record --command COMMAND --run FOLDER` measures and records a run, and refuses a run of another command. A score
-compares only within its table, see [protocols](guides/metrics.md). Small networks and few seeds show that each GAN
-trains, not which is best. Other processors and versions of torch round differently, so that a training with the
-same seed ends elsewhere."""
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -317,7 +306,11 @@ def room_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-WRITTEN = {ROOT / "README.md": ("gans", gan_table), ROOT / "docs/explain/architecture.md": ("rooms", room_table)}
+WRITTEN = {
+    ROOT / "README.md": ("gans", gan_table),
+    ROOT / "docs/explain/architecture.md": ("rooms", room_table),
+    ROOT / "docs/results.md": ("results", results),
+}
 
 
 def written(path: Path) -> str:
