@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float, Int64
@@ -16,6 +16,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.base import Extractor, Features, Network, Widths
 
+Value = TypeVar("Value")
 _NO_LOGITS = "the extractor has no class logits."
 # attributes that a score can override without changing its states, in addition to the special methods of Python
 _WITHOUT_STATES = {
@@ -312,6 +313,7 @@ class StoredFeatures(FeatureScore):
 
     real_features: list[Tensor]
     fake_features: list[Tensor]
+    _of_real: tuple[Tensor, Any] | None = None  # features of the real images, and what was computed from them
 
     def add_states(self) -> None:
         self.add_state("real_features", [], dist_reduce_fx="cat")
@@ -329,6 +331,17 @@ class StoredFeatures(FeatureScore):
         real, fake = self.rows("real_features"), self.rows("fake_features")
         self.refuse_too_few(len(real), len(fake))
         return real, fake
+
+    def of_real(self, real: Float[Tensor, "n f"], compute: Callable[[Tensor], Value]) -> Value:
+        """Returns `compute(real)`, and reuses its value while the features of the real images stay the same.
+
+        Args:
+            real: features of the real images, from `stored`.
+            compute: function of the features. A score must always pass the same function.
+        """
+        if self._of_real is None or not torch.equal(self._of_real[0], real):
+            self._of_real = real, compute(real)
+        return self._of_real[1]
 
 
 def gather(tensor: Tensor, group: Any = None) -> list[Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -16,17 +16,8 @@ _SCALE = 1000  # factor with which the paper reports values
 _ROWS = 1024  # number of rows of the kernel matrix in memory at once
 
 
-def gaussian_distance(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"], sigma: float) -> Float64[Tensor, ""]:
-    """Computes the biased estimate of the squared maximum mean discrepancy (MMD) with a Gaussian kernel.
-
-    The estimate includes the pairs of an image with itself (Gretton et al. 2012, equation 5). The kernel is
-    exp(-|x - y|^2 / (2 sigma^2)).
-    """
-    real, fake = real.double(), fake.double()
-    return _mean_kernel(real, real, sigma) + _mean_kernel(fake, fake, sigma) - 2 * _mean_kernel(real, fake, sigma)
-
-
-def _mean_kernel(one: Float64[Tensor, "n f"], two: Float64[Tensor, "k f"], sigma: float) -> Float64[Tensor, ""]:
+def mean_kernel(one: Float64[Tensor, "n f"], two: Float64[Tensor, "k f"], sigma: float) -> Float64[Tensor, ""]:
+    """Computes the mean of the kernel exp(-|x - y|^2 / (2 sigma^2)) over all pairs of rows."""
     squares = two.square().sum(1)
     total = torch.zeros((), dtype=torch.float64)
     for rows in one.split(_ROWS):
@@ -72,8 +63,14 @@ class CMMD(StoredFeatures):
     def compute(self) -> Float64[Tensor, ""]:
         """Returns the value.
 
+        The estimate of the MMD is biased: it includes the pairs of an image with itself (Gretton et al. 2012,
+        equation 5).
+
         Raises:
             RefusedInput: there are no real or no generated images.
         """
-        real, fake = (normalize(features.double()) for features in self.stored())
-        return (_SCALE * gaussian_distance(real, fake, self.sigma)).to(self.device)
+        features, fake = self.stored()
+        real, fake = normalize(features.double()), normalize(fake.double())
+        within_real = self.of_real(features, lambda _: mean_kernel(real, real, self.sigma))
+        within_fake, between = mean_kernel(fake, fake, self.sigma), mean_kernel(real, fake, self.sigma)
+        return (_SCALE * (within_real + within_fake - 2 * between)).to(self.device)

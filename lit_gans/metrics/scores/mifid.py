@@ -61,8 +61,6 @@ class MemorizationInformedFrechetInceptionDistance(StoredFeatures):
     needs_covariance = True
     directions = {"mifid": "min"}
 
-    _real: Gaussian | None = None  # cached with its matrix square root while the real images stay the same
-
     def __init__(self, feature: nn.Module | None = None, *, cosine_distance_eps: float = 0.1, **kwargs: Any) -> None:
         if not 0 < cosine_distance_eps <= 1:
             raise RefusedInput(f"cosine_distance_eps={cosine_distance_eps} must be in (0, 1].")
@@ -76,8 +74,7 @@ class MemorizationInformedFrechetInceptionDistance(StoredFeatures):
             RefusedInput: there are fewer than two real or two generated images.
         """
         real, fake = self.stored()
-        self._real = Gaussian.of_rows(real).or_equal(self._real)
         distance = memorization_distance(real, fake)
         penalty = distance + 1e-15 if distance < self.cosine_distance_eps else 1.0
-        value = frechet_distance(self._real, Gaussian.of_rows(fake)) / penalty
+        value = frechet_distance(self.of_real(real, Gaussian.of_rows), Gaussian.of_rows(fake)) / penalty
         return torch.tensor(value, dtype=torch.float64, device=self.device)

@@ -15,14 +15,28 @@ from lit_gans.metrics.scores.base import StoredFeatures
 _ROWS = 1024  # number of rows of the distance matrix in memory at once
 
 
-def manifold_scores(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"], nearest: int) -> dict[str, float]:
+def manifold_scores(
+    real: Float[Tensor, "n f"],
+    fake: Float[Tensor, "k f"],
+    nearest: int,
+    real_radii: Float64[Tensor, " n"] | None = None,
+) -> dict[str, float]:
     """Computes precision and recall (Kynkäänniemi et al. 2019), density and coverage (Naeem et al. 2020, eq. 4 and 5).
 
     The manifold of real or of generated images is the union of balls around the images' features. The radius of each
     ball is the distance to the `nearest`-th nearest neighbor.
+
+    Args:
+        real, fake: features of the real and of the generated images.
+        nearest: number of the neighbor that determines the radius of a ball.
+        real_radii: output of `squared_radii` for the real images; None computes it.
+
+    Returns:
+        The four scores by name.
     """
+    real_radii = squared_radii(real, nearest) if real_radii is None else real_radii
+    fake_radii = squared_radii(fake, nearest)
     real, fake = real.double(), fake.double()
-    real_radii, fake_radii = _radii(real, nearest), _radii(fake, nearest)
     num_real_balls = torch.zeros(len(fake), device=fake.device)
     recalled = covered = 0.0
     for start, distances in _distances(real, fake):
@@ -46,8 +60,12 @@ def _distances(one: Tensor, two: Tensor) -> Iterator[tuple[int, Tensor]]:
         yield start, (rows.square().sum(1, keepdim=True) + squares - 2 * rows @ two.T).clamp_(min=0)
 
 
-def _radii(features: Tensor, nearest: int) -> Tensor:
-    """Returns the squared distance of each row to its `nearest`-th nearest neighbor, excluding the row itself."""
+def squared_radii(features: Float[Tensor, "n f"], nearest: int) -> Float64[Tensor, " n"]:
+    """Returns the squared distance of each row to its `nearest`-th nearest neighbor, excluding the row itself.
+
+    The function computes the distances between all pairs of rows.
+    """
+    features = features.double()
     return torch.cat([block.kthvalue(nearest + 1, dim=1).values for _, block in _distances(features, features)])
 
 
@@ -98,5 +116,7 @@ class PrecisionRecallDensityCoverage(StoredFeatures):
         Raises:
             RefusedInput: the number of images does not exceed `nearest`.
         """
-        values = manifold_scores(*self.stored(), self.nearest)
+        real, fake = self.stored()
+        radii = self.of_real(real, lambda rows: squared_radii(rows, self.nearest))
+        values = manifold_scores(real, fake, self.nearest, radii)
         return {name: torch.tensor(value, dtype=torch.float64, device=self.device) for name, value in values.items()}
