@@ -2,7 +2,6 @@ import pytest
 import torch
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.extractors.base import Features
 from lit_gans.metrics.scores import prdc
 from lit_gans.metrics.scores.prdc import PrecisionRecallDensityCoverage, manifold_scores
 
@@ -44,21 +43,3 @@ def test_refusals():
     assert PrecisionRecallDensityCoverage().too_few(6, 6) is None
     with pytest.raises(RefusedInput, match="nearest=0"):
         PrecisionRecallDensityCoverage(nearest=0)
-
-
-def test_the_radii_of_the_same_real_images_are_computed_once(monkeypatch):
-    radii, calls = prdc.squared_radii, []
-    monkeypatch.setattr(prdc, "squared_radii", lambda rows, nearest: calls.append(len(rows)) or radii(rows, nearest))
-    score = PrecisionRecallDensityCoverage(reset_real_features=False)
-    real = features(60, 0)
-    score.update(Features(real, real[:, :0]), real=True)
-    for seed in (1, 2):
-        fake = features(40, seed)
-        score.update(Features(fake, fake[:, :0]))
-        assert score.named(score.compute()) == manifold_scores(real, fake, 5)
-        score.reset()
-    assert calls == [60, 40, 60, 40, 40, 60, 40], "the reference computes all of them"
-    other = features(60, 3)
-    score.real_features = [other]
-    score.update(Features(fake, fake[:, :0]))
-    assert score.named(score.compute()) == manifold_scores(other, fake, 5)
