@@ -194,16 +194,14 @@ class Network(nn.Module):
 
     Args:
         extractor: an `Extractor`, or any module that maps images (n, c, h, w) to features (n, f), or to features and
-            class logits (n, k). It runs in evaluation mode. A module that is not an `Extractor` receives uint8 images.
-            If `normalize` is true, a `ModuleExtractor` wraps it, and it receives floats in [0, 1].
+            class logits (n, k). It runs in evaluation mode and without autocast. A module that is not an `Extractor`
+            receives uint8 images or, with `normalize`, floats in [0, 1].
         normalize: whether images are floats in [0, 1], which are rounded to uint8. Otherwise, images must be uint8.
     """
 
     def __init__(self, extractor: nn.Module, normalize: bool = False) -> None:
         super().__init__()
         self.normalize = normalize
-        if normalize and not isinstance(extractor, Extractor):
-            extractor = ModuleExtractor(extractor)
         self._extractor = (extractor,)  # a module inside a tuple is not registered as a submodule
 
     @property
@@ -227,8 +225,10 @@ class Network(nn.Module):
                 " convert floats in [0, 1] with lit_gans.data.images.to_uint8, or set normalize=True."
             )
         images = on_white(images) if images.shape[1] == 4 else images
+        if self.normalize and not isinstance(self.extractor, Extractor):
+            images = images.float() / 255
         # features in TF32 are not those of a paper; the extractor might be a part of a module that is being trained
-        with tf32(False), evaluating(self.extractor):
+        with tf32(False), evaluating(self.extractor), torch.autocast(images.device.type, enabled=False):
             features, logits = _features_and_logits(self.extractor.to(images.device)(images))
         if not (torch.isfinite(features).all() and torch.isfinite(logits).all()):
             raise FloatingPointError("The extractor returned features that are not finite, although images are finite.")

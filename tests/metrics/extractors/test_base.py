@@ -44,7 +44,6 @@ def test_any_module_gives_features_of_images_in_0_1():
 def test_a_wrapped_module_that_is_trained_elsewhere_runs_in_evaluation_mode_and_stays_in_training():
     network = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(12))
     fid = FrechetInceptionDistance(network, normalize=True, input_img_size=(3, 2, 2))
-    network.train()
     images = torch.rand(9, 3, 2, 2, generator=torch.Generator().manual_seed(0))
     fid.update(images, real=True)
     fid.update(images, real=False)
@@ -52,6 +51,28 @@ def test_a_wrapped_module_that_is_trained_elsewhere_runs_in_evaluation_mode_and_
     assert network[1].running_mean.abs().max() == 0
     assert network.training
     assert network[1].training
+    assert all(parameter.requires_grad for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_module_receives_images_as_they_are_and_runs_without_autocast(normalize):
+    seen = []
+
+    class Gray(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 5)
+
+        def forward(self, images):
+            seen.append(images)
+            return self.layer(images.float().flatten(1))
+
+    fid = FrechetInceptionDistance(Gray(), normalize=normalize, input_img_size=(1, 2, 2))
+    images = torch.tensor([0, 51, 102, 255], dtype=torch.uint8).reshape(1, 1, 2, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        features = fid.extracted(images / 255 if normalize else images).features
+    assert features.dtype == torch.float32
+    torch.testing.assert_close(seen[-1], images / 255 if normalize else images)
 
 
 def test_the_sha256_is_that_of_names_and_values():
