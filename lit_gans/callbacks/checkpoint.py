@@ -288,7 +288,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
                 if iteration == self.best_step and self._best.num > 1:
                     duplicate(path, numbered(folder, "best", iteration))
                 elif iteration != self.best_step and not is_last:
-                    path.rename(numbered(folder, "best", iteration))
+                    _rename_best(folder, iteration)
                     rank_zero_warn(
                         f"{path} is of iteration {iteration}, but this run resumes with a best checkpoint of iteration"
                         f" {self.best_step}: it is renamed to {numbered(folder, 'best', iteration).name}."
@@ -306,10 +306,10 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         if not self._monitor.forgets(trainer):
             return
         self._best.values, self.untrained_value = {}, None
-        path = self.folder(trainer) / "best.ckpt"
-        iteration = _iteration_of(path) if trainer.is_global_zero else None
-        if iteration is not None and not numbered(path.parent, "best", iteration).exists():
-            path.rename(numbered(path.parent, "best", iteration))
+        folder = self.folder(trainer)
+        iteration = _iteration_of(folder / "best.ckpt") if trainer.is_global_zero else None
+        if iteration is not None:
+            _rename_best(folder, iteration)
 
     def _save_best(self, trainer: Trainer, value: float) -> None:
         """Saves a checkpoint if its value is among the `save_top_k` best values, and removes displaced checkpoints."""
@@ -356,6 +356,15 @@ def _iteration_of(path: Path) -> int | None:
         return verified_iteration(path) if path.exists() else None
     except RefusedInput:
         return None
+
+
+def _rename_best(folder: Path, iteration: int) -> None:
+    """Renames `best.ckpt` to its numbered name. If the numbered checkpoint exists, removes `best.ckpt` instead."""
+    path, new = folder / "best.ckpt", numbered(folder, "best", iteration)
+    if new.exists():
+        remove(path)
+    else:
+        path.rename(new)
 
 
 def refuse_other_run(trainer: Trainer) -> None:

@@ -79,6 +79,7 @@ class Measurement(GenerativeCallback):
         RefusedInput: If a number is below 1.
     """
 
+    samples_average = True
     headline: str
     directions: dict[str, str | None] = {}
 

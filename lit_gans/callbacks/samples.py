@@ -48,6 +48,7 @@ class Samples(GenerativeCallback):
         RefusedInput: If a number is below 1, or if the frame rate is not positive.
     """
 
+    samples_average = True
     conflict = "write the same sample grids"
 
     def __init__(self, every_n_steps: int = 100, num: int = 64, seed: int = 0, frames_per_second: float = 4.0) -> None:

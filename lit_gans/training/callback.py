@@ -72,6 +72,7 @@ class GenerativeCallback(Callback):
     """
 
     updates_average: bool = False  # whether the callback updates `module.averaged_generator`
+    samples_average: bool = False  # whether the callback samples `module.averaged_generator`, if there is one
     # maps each measured key `metric/...` to `min` or `max`, whichever is better, or to None if neither is better
     directions: Mapping[str, str | None] = {}
     measured_at: int = -1  # iteration of the last measurement

@@ -57,12 +57,14 @@ def refuse_trainer(module: LightningModule, trainer: Trainer) -> None:
     """Raises `RefusedInput` if the device, precision, processes, data, callbacks and module are incompatible.
 
     If the data have `num_classes`, `image_size` or `channels`, these must equal the module's values. Two callbacks must
-    neither measure the same key nor write the same files.
+    neither measure the same key nor write the same files. A callback that samples the averaged generator must come
+    after the callback that updates it.
     """
     _refuse_precision(trainer.strategy.root_device.type, str(trainer.precision))
     _refuse_processes(trainer)
     _refuse_data(module, data_of(trainer))
     _refuse_callbacks(trainer)
+    _refuse_order(trainer)
 
 
 def _refuse_callbacks(trainer: Trainer) -> None:
@@ -74,6 +76,18 @@ def _refuse_callbacks(trainer: Trainer) -> None:
             if conflict in conflicts:
                 raise RefusedInput(f"two callbacks, {conflicts[conflict]} and {name}, would both {conflict}.")
             conflicts[conflict] = name
+
+
+def _refuse_order(trainer: Trainer) -> None:
+    sampling = ""
+    for callback in callbacks_of(trainer, GenerativeCallback):
+        name = type(callback).__name__
+        if callback.updates_average and sampling:
+            raise RefusedInput(
+                f"callbacks: {name} must come before {sampling}, which would otherwise sample the averaged generator of"
+                f" the previous iteration: callbacks=[{name}(...), {sampling}(...)]."
+            )
+        sampling = name if callback.samples_average else sampling
 
 
 def _refuse_precision(device: str, precision: str) -> None:

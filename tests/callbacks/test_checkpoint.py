@@ -127,6 +127,17 @@ def test_a_run_that_resumes_an_earlier_checkpoint_keeps_no_best_of_its_future(ke
     assert best == {"best": 3, "best-00000004": 4}, "the best until iteration 2 has no file any more"
 
 
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_sharded_best_checkpoint_has_one_name_after_it_is_renamed(tmp_path, exists):
+    names = ["best.ckpt", "best-00000004.ckpt"] if exists else ["best.ckpt"]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "shard").touch()
+    module._rename_best(tmp_path, 4)
+    assert [path.name for path in tmp_path.iterdir()] == ["best-00000004.ckpt"]
+    assert (tmp_path / "best-00000004.ckpt/shard").exists()
+
+
 def test_a_resumed_run_that_keeps_more_of_the_best_keeps_the_first_one(kept, tmp_path):
     kept(3, Given([9.0, 5.0, 6.0, 4.0]), monitor="metric/given")
     last = tmp_path / "checkpoints/last.ckpt"

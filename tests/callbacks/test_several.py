@@ -115,3 +115,12 @@ def test_what_two_callbacks_cannot_both_do_is_refused(train, conflict, monkeypat
         train(1, *CONFLICTS[conflict])
     assert not list(tmp_path.rglob("*.png"))
     assert ModeMetrics.conflict == "", "its keys say it"
+
+
+@pytest.mark.parametrize("sampling", [Samples(num=4), metrics(DigitsExtractor())])
+def test_the_average_is_updated_before_it_is_sampled(train, sampling):
+    name = type(sampling).__name__
+    with pytest.raises(
+        RefusedInput, match=rf"EMA must come before {name}, .*: callbacks=\[EMA\(...\), {name}\(...\)\]"
+    ):
+        train(1, sampling, EMA())
