@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
+from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lit_gans.callbacks.csv_metrics import CSVMetrics
@@ -259,6 +260,21 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         is_due = is_save_due or step % self.every_n_train_steps == 0
         if is_due or self._recent.is_permanent(step) or is_last_iteration(trainer):
             self._save_last(trainer)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
+            self._read_logged(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._monitor.refuse_unlogged(trainer, is_complete=True)
+        self._read_logged(trainer)
+
+    def _read_logged(self, trainer: Trainer) -> None:
+        """Reads a value that a module has logged in validation or at the end of an epoch, after the last iteration."""
+        value = self._monitor.value(trainer) if self.reads_logged else None
+        if value is not None and value != self._logged:
+            self._logged = value
+            self._save_best(trainer, value)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Saves the last iteration if it has not been saved, or if a measurement came after the save."""

@@ -12,6 +12,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from lit_gans.common.errors import RefusedInput, nearest, refuse_below
 from lit_gans.metrics.protocol import conflicts_of
 from lit_gans.training.callback import GenerativeCallback, callbacks_of, directions_of, refuse_unmeasured
+from lit_gans.training.module import AdversarialModule
 
 _METRIC = "metric/"  # prefix of the keys that callbacks measure and list in `directions`
 
@@ -31,7 +32,7 @@ class Monitor:
         self.metric: str | None = None  # key of the metric of the values that the callback has kept
         self.protocol: Mapping[str, Any] = {}  # protocol of these values; empty if none is known
         self.read_at = -1  # iteration of the last value that `new` has returned
-        self._has_iterated = False  # whether an iteration of this run has ended
+        self._is_verified = False  # whether `refuse_unlogged` has checked this run
 
     def state_key(self, name: str) -> str:
         """Returns the state key of a callback of class `name` that reads this metric."""
@@ -71,18 +72,27 @@ class Monitor:
 
     def start(self, trainer: Trainer) -> None:
         """At the start of a new or resumed run, marks the value of this iteration as read."""
-        self._has_iterated, self.read_at = False, trainer.global_step
+        self._is_verified, self.read_at = False, trainer.global_step
 
     def refuse_unmeasured(self, trainer: Trainer) -> None:
         """Raises `RefusedInput` if the key begins with `metric/` and no callback measures it."""
         if self.name is not None and self.name.startswith(_METRIC):
             refuse_unmeasured(trainer, f"monitor={self.name}", self.name)
 
-    def refuse_unlogged(self, trainer: Trainer) -> None:
-        """Raises `RefusedInput` if the first iteration has not logged the metric. Called after every iteration."""
-        if self._has_iterated:
+    def refuse_unlogged(self, trainer: Trainer, *, is_complete: bool = False) -> None:
+        """Raises `RefusedInput` if nothing has logged the metric. Called after iterations and after epochs.
+
+        A GAN of this package without validation logs all values in its first iteration. Every other module is checked
+        after its first epoch, because it can log the metric in validation or at the end of an epoch.
+
+        Args:
+            trainer: the trainer.
+            is_complete: whether an epoch has ended.
+        """
+        logs_every_iteration = isinstance(trainer.lightning_module, AdversarialModule)
+        if self._is_verified or not (is_complete or (logs_every_iteration and not trainer.enable_validation)):
             return
-        self._has_iterated, logged = True, trainer.callback_metrics
+        self._is_verified, logged = True, trainer.callback_metrics
         if self.name not in (None, "auto", *logged, *directions_of(trainer)):
             raise RefusedInput(f"monitor={self.name}: nothing measures it; {nearest(str(self.name), logged)}")
 
@@ -143,6 +153,7 @@ class StopOnPlateau(GenerativeCallback):
     """Stops the training after `patience` consecutive measurements without a better value of a metric.
 
     Lightning's `EarlyStopping` checks at the end of every epoch instead, and counts an old value as a new measurement.
+    It serves modules that log a value in validation, without a callback of this package that measures.
 
     Args:
         patience: number of measurements without a better value after which the training stops; null never stops it.
@@ -150,7 +161,7 @@ class StopOnPlateau(GenerativeCallback):
         mode: whether smaller (`min`) or larger (`max`) values are better; `auto` uses the direction of the metric.
 
     Raises:
-        RefusedInput: If `patience` is below 1, or if nothing logs the metric.
+        RefusedInput: If `patience` is below 1, if nothing logs the metric, or if no callback measures anything.
     """
 
     def __init__(
@@ -182,11 +193,17 @@ class StopOnPlateau(GenerativeCallback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._monitor.refuse_unmeasured(trainer)  # called here, because callbacks set their `directions` in `setup`
-        if self.patience is not None and self._monitor.monitored(trainer) is None:
-            measured = ", ".join(directions_of(trainer)) or "nothing"
+        if self.patience is None:
+            return
+        if not directions_of(trainer):
+            raise RefusedInput(
+                f"patience={self.patience}: nothing is measured, so the training would never stop: choose what is"
+                " measured with metrics=, or use Lightning's EarlyStopping for a value that the module logs."
+            )
+        if self._monitor.monitored(trainer) is None:
             raise RefusedInput(
                 f"patience={self.patience}: no FID is measured, so the training would never stop; set monitor= to a key"
-                f" that is measured ({measured}) or logged."
+                f" that is measured ({', '.join(directions_of(trainer))}) or logged."
             )
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -196,6 +213,10 @@ class StopOnPlateau(GenerativeCallback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         self._monitor.refuse_unlogged(trainer)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.current_epoch > 0:
+            self._monitor.refuse_unlogged(trainer, is_complete=True)
 
     def on_measure_end(self, trainer: Trainer) -> None:
         value = self._monitor.new(trainer)

@@ -6,13 +6,16 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 from lightning.pytorch.callbacks import LambdaCallback
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import DataLoader
 
 from lit_gans.callbacks import RunCheckpoint, rank_exchange
 from lit_gans.callbacks import checkpoint as module
 from lit_gans.checkpoints.locate import verified_iteration
+from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.fsdp import NetworkFSDP
 from tests.strategies import ranks
 from tests.tiny import fit, random_images, tiny_gan
@@ -267,3 +270,60 @@ def test_ranks_exchange_once_a_second_and_stop_at_the_same_iteration(tmp_path):
     assert ranks.run(where, tmp_path, where=tmp_path, signal_at=None) == [(70, None, [70], [*every, 70])] * 2
     stopped = (31, signal.SIGTERM, [31], every[:6])
     assert ranks.run(where, tmp_path, where=tmp_path, signal_at=27) == [stopped] * 2
+
+
+class Validates(LightningModule):
+    """Logs the given values: in validation after every second iteration, or at the end of each epoch of 4 iterations.
+
+    Its weight is the number of its iterations.
+    """
+
+    def __init__(self, values, at_epoch_end=False):
+        super().__init__()
+        self.automatic_optimization = False
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+        self.values, self.at_epoch_end = iter(values), at_epoch_end
+
+    def training_step(self, batch, batch_idx):
+        self.weight.grad = -torch.ones(())
+        self.optimizers().step()
+
+    def validation_step(self, batch, batch_idx):
+        if not self.at_epoch_end and not self.trainer.sanity_checking:
+            self.log("val/score", next(self.values))
+
+    def on_train_epoch_end(self):
+        if self.at_epoch_end:
+            self.log("val/score", next(self.values))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD([self.weight], 1.0)
+
+    def train_dataloader(self):
+        return DataLoader(torch.zeros(4))
+
+    def val_dataloader(self):
+        return DataLoader(torch.zeros(1))
+
+    def fit(self, folder, callback, **settings):
+        quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+        epochs = {"max_epochs": 3, "val_check_interval": 2, "num_sanity_val_steps": 0}
+        Trainer(default_root_dir=folder, callbacks=[callback], **quiet, **(epochs | settings)).fit(self)
+
+
+@pytest.mark.parametrize(("at_epoch_end", "iterations"), [(False, 2), (True, 4)])
+def test_a_value_of_the_validation_selects_the_weights_that_it_validated(tmp_path, at_epoch_end, iterations):
+    values = [5.0, 1.0, 3.0, 2.0, 4.0, 6.0]
+    checkpoint = RunCheckpoint(monitor="val/score", save_top_k=2)
+    Validates(values, at_epoch_end).fit(tmp_path, checkpoint, num_sanity_val_steps=1)
+    assert (checkpoint.best_value, checkpoint.best_step) == (1.0, 2 * iterations)
+    names = [f"best-{2 * iterations:08d}", f"best-{(3 if at_epoch_end else 4) * iterations:08d}", "best"]
+    weights = [torch.load(tmp_path / f"checkpoints/{name}.ckpt")["state_dict"]["weight"].item() for name in names]
+    assert weights == [int(names[0][5:]), int(names[1][5:]), 2 * iterations]
+
+
+def test_a_value_that_no_epoch_logs_is_refused(tmp_path):
+    module = Validates([1.0] * 6)
+    with pytest.raises(RefusedInput, match="monitor=val/scor: nothing measures it; did you mean 'val/score'"):
+        module.fit(tmp_path, RunCheckpoint(monitor="val/scor"))
+    assert module.weight.item() == 4

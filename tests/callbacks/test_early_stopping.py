@@ -110,12 +110,26 @@ def test_a_value_that_nothing_logs_is_refused_at_once(tiny_gan, random_images, f
 
     here = {"enable_checkpointing": callback is RunCheckpoint}
     assert refused("metric/fid_digit", "metric/fid_digits", GenerativeMetrics(DigitsExtractor())) == 0
-    assert refused("los/generator", "loss/generator") == 1, "known after the first iteration"
+    assert refused("los/generator", "loss/generator", Given([1.0] * 9)) == 1, "known after the first iteration"
     own = LambdaCallback(on_train_batch_end=lambda trainer, module, *_: module.log("own", 1.0))  # of another project
     for name in ("loss/generator", "own"):
-        callbacks = [own, callback(monitor=name, **settings)]
+        callbacks = [own, Given([1.0] * 9), callback(monitor=name, **settings)]
         here["default_root_dir"] = tmp_path / name
         assert fit(tiny_gan(), random_images(), 2, callbacks=callbacks, **here).global_step == 2
+
+
+@pytest.mark.parametrize(
+    ("monitor", "measured", "sentence"),
+    [
+        ("loss/generator", [], "patience=2: nothing is measured, .* use Lightning's EarlyStopping"),
+        ("auto", [Given([1.0])], r"patience=2: no FID is measured, .* that is measured \(metric/given\) or logged"),
+    ],
+)
+def test_a_run_that_would_never_stop_is_refused(tiny_gan, random_images, fit, monitor, measured, sentence):
+    module = tiny_gan()
+    with pytest.raises(RefusedInput, match=sentence):
+        fit(module, random_images(), 3, callbacks=[*measured, StopOnPlateau(2, monitor)])
+    assert module.trainer.global_step == 0
 
 
 LOGS = LambdaCallback(on_train_batch_end=lambda trainer, module, *_: module.log("own", 1.0))
