@@ -96,6 +96,12 @@ class Measurement(GenerativeCallback):
 
     # ---- methods that subclasses implement
 
+    def prepare(self, trainer: Trainer, module: AdversarialModule) -> None:
+        """Verifies that the model and the data can be measured, and sets `directions`.
+
+        Called before `on_fit_start` of all callbacks, because some of them read `directions` there.
+        """
+
     def begin(self, trainer: Trainer, module: AdversarialModule) -> None:
         """Prepares all measurements of a training run. Called before the first measurement."""
 
@@ -116,6 +122,10 @@ class Measurement(GenerativeCallback):
         }
 
     # ---- schedule and logging of measurements
+
+    def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
+        if stage == "fit":
+            self.prepare(trainer, pl_module)
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         refuse_other_run(trainer)
@@ -329,7 +339,7 @@ class GenerativeMetrics(Measurement):
         """Returns whether a state contains values of the same scores. Settings and version may differ."""
         return key.partition("(")[0] == "GenerativeMetrics" and not self.directions.keys().isdisjoint(state["values"])
 
-    def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
+    def prepare(self, trainer: Trainer, module: AdversarialModule) -> None:
         """Chooses the scores in this hook, because other callbacks read `directions` in `on_fit_start`."""
         data = data_of(trainer)
         if not isinstance(data, ImageSource):
@@ -337,9 +347,9 @@ class GenerativeMetrics(Measurement):
                 "metrics of images need a datamodule with image_size, channels, num_classes and real_batches"
                 " (lit_gans.data.contracts.ImageSource): add these attributes, or use metrics=none."
             )
-        if self.extractor.name in pl_module.trains_against:
+        if self.extractor.name in module.trains_against:
             raise RefusedInput(
-                f"metrics={self.extractor.name} uses a feature extractor that a loss of {type(pl_module).__name__} also"
+                f"metrics={self.extractor.name} uses a feature extractor that a loss of {type(module).__name__} also"
                 " uses, so the generator is trained to score well (arXiv 2203.06026): use metrics=efficientnet_lite2"
                 " or inception."
             )
@@ -352,7 +362,7 @@ class GenerativeMetrics(Measurement):
         device = trainer.strategy.root_device
         device = torch.device("cpu") if device.type == "mps" else device  # MPS lacks float64 for the covariances
         settings = self.num_samples, self.batch_size, self.seed, device
-        evaluator = Evaluator(self.extractor, self.scores, *settings, num_classes=pl_module.num_classes)
+        evaluator = Evaluator(self.extractor, self.scores, *settings, num_classes=module.num_classes)
         evaluator.choose(data)
         self.directions, self.left_out, self.evaluator = evaluator.directions, evaluator.left_out, evaluator
         self.headline = next(iter(self.directions))
@@ -412,7 +422,7 @@ class ModeMetrics(Measurement):
     ) -> None:
         super().__init__(every_n_steps, num_samples, batch_size, seed)
 
-    def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
+    def prepare(self, trainer: Trainer, module: AdversarialModule) -> None:
         data = data_of(trainer)
         if not isinstance(data, HasModes):
             raise RefusedInput("metrics=modes needs data with known modes: use data=ring, grid or stacked_digits.")
@@ -453,11 +463,11 @@ class PairedMetrics(Measurement):
     def __init__(self, every_n_steps: int = 250, num_samples: int = 500, batch_size: int = 64, seed: int = 1) -> None:
         super().__init__(every_n_steps, num_samples, batch_size, seed)
 
-    def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
+    def prepare(self, trainer: Trainer, module: AdversarialModule) -> None:
         if not isinstance(data_of(trainer), PairedSource):
             raise RefusedInput("metric/l1 needs pairs: use data=digit_edges, data=emoji_lines or data=paired_folder.")
-        if isinstance(pl_module, Translator):
-            self.directions = {_l1_key(direction): "min" for direction in pl_module.directions}
+        if isinstance(module, Translator):
+            self.directions = {_l1_key(direction): "min" for direction in module.directions}
 
     def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
         pairs = data_of(trainer).held_out

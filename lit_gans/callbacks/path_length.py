@@ -66,10 +66,10 @@ class PathLength(Measurement):
         self.headline = f"metric/ppl_{perceptual}"
         self.directions = {self.headline: "min"}
 
-    def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
-        if isinstance(pl_module, Translator):
-            raise RefusedInput(f"{self.headline} needs latents, but {type(pl_module).__name__} translates images.")
-        network = perceptual_network(self.perceptual, self.perceptual_file, pl_module.channels)
+    def prepare(self, trainer: Trainer, module: AdversarialModule) -> None:
+        if isinstance(module, Translator):
+            raise RefusedInput(f"{self.headline} needs latents, but {type(module).__name__} translates images.")
+        network = perceptual_network(self.perceptual, self.perceptual_file, module.channels)
         assert network is not None
         self._network = network.to(trainer.strategy.root_device)
 

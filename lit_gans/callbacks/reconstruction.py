@@ -65,10 +65,10 @@ class ReconstructionMetrics(Measurement):
         if perceptual != "none":
             self.directions[f"metric/{perceptual}"] = "min"
 
-    def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
-        if not isinstance(pl_module, AutoencoderKL):
+    def prepare(self, trainer: Trainer, module: AdversarialModule) -> None:
+        if not isinstance(module, AutoencoderKL):
             raise RefusedInput("metric/psnr compares reconstructions with images: use model=autoencoder_kl.")
-        network = perceptual_network(self.perceptual, self.perceptual_file, pl_module.channels)
+        network = perceptual_network(self.perceptual, self.perceptual_file, module.channels)
         per_image: dict[str, Any] = {"data_range": 1.0, "reduction": "none"}
         self._distances = {
             "psnr": partial(peak_signal_noise_ratio, dim=(1, 2, 3), **per_image),

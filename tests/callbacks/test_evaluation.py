@@ -7,6 +7,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
+from torch.utils.data import DataLoader
 
 from lit_gans.callbacks import EMA, GenerativeMetrics, ModeMetrics, PairedMetrics, RunCheckpoint, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
@@ -216,3 +217,10 @@ def test_values_of_an_earlier_training_are_gone_before_the_first_measurement(tin
     assert [look for look in seen if look[0] == 0] == [(0, {}, {})] * 2
     assert given.best == {"metric/given": (7.0, 1)}
     assert trainer.callback_metrics["metric/given"] == 7.0
+
+
+def test_the_trainer_of_a_training_also_predicts(tiny_gan, random_images, fit, metrics):
+    module = tiny_gan()
+    trainer = fit(module, random_images(), max_steps=1, callbacks=[EMA(), metrics])
+    images = trainer.predict(module, DataLoader(torch.randn(4, module.latent_dim), batch_size=2))
+    assert [len(batch) for batch in images] == [2, 2]
