@@ -31,6 +31,9 @@ class CSVMetrics(Logger):
     that the interrupted run wrote after its last checkpoint. Lightning's `CSVLogger` instead deletes the file of the
     resumed run and writes one row per call.
 
+    A run continues an existing file only if a callback of this package, such as `RunCheckpoint`, has called
+    `resume_at`. Otherwise, the existing file is renamed.
+
     Args:
         save_dir: folder of the file.
     """
@@ -44,7 +47,7 @@ class CSVMetrics(Logger):
         self._columns: list[str] | None = None  # columns of the file; None until this process writes it
         self._tail: dict[int, Row] = {}  # last rows of the file, to which values can still be added
         self._offset = 0  # byte offset of the first row of `_tail`
-        self._continues = True  # whether an existing file belongs to this run
+        self._continues = False  # whether an existing file belongs to this run
         self._resumed_at: int | None = None  # iteration at which this run was resumed, if it is known
 
     @property
@@ -60,8 +63,8 @@ class CSVMetrics(Logger):
         self._continues = False
 
     def resume_at(self, step: int) -> None:
-        """Makes the first write drop the rows of later iterations."""
-        self._resumed_at = step
+        """Makes the first write keep the rows of an existing file up to an iteration, because they are of this run."""
+        self._continues, self._resumed_at = True, step
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:

@@ -20,7 +20,7 @@ from lit_gans.callbacks.checkpoint import RunCheckpoint, refuse_other_run
 from lit_gans.callbacks.signals import Abandoned
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common._compat.lightning import publish_values
-from lit_gans.common.atomic import replacing, writing
+from lit_gans.common.atomic import replacing, set_aside, writing
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.precision import FLOAT32, tf32
 from lit_gans.common.rank_zero import computed_once
@@ -35,7 +35,7 @@ from lit_gans.metrics.protocol import RUNNING_STATISTICS, conflicts_of, stamp, v
 from lit_gans.metrics.scores.base import FeatureScore
 from lit_gans.metrics.scores.modes import ModeCoverage
 from lit_gans.metrics.scores.paired_l1 import PairedL1
-from lit_gans.training.callback import GenerativeCallback, callbacks_of, data_of, is_last_iteration
+from lit_gans.training.callback import GenerativeCallback, callbacks_of, continues_run, data_of, is_last_iteration
 from lit_gans.training.module import AdversarialModule
 from lit_gans.training.translator import Translator
 
@@ -129,6 +129,9 @@ class Measurement(GenerativeCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         refuse_other_run(trainer)
+        is_first = callbacks_of(trainer, Measurement)[0] is self
+        if is_first and trainer.is_global_zero and not continues_run(trainer):
+            set_aside(Path(trainer.default_root_dir) / PROTOCOL)
         self._has_begun = False
         if trainer.global_step == 0:  # this callback may have been used in a previous run
             self.values, self.first, self.best, self.measured_at, self.protocol = {}, {}, {}, 0, {}

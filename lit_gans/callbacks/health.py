@@ -106,9 +106,9 @@ def copied(samples: Float[Tensor, "n d"], real: Float[Tensor, "m d"]) -> float:
 def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> tuple[Kind, str]:
     """Returns the kind of health, and a sentence that states the measurement and gives advice for a failure.
 
-    A failure is reported if all checks of the last `patience` iterations show this failure. For the distance to the
-    real images, the median of these checks decides, and for copies their mean. A run of at most `patience` iterations
-    is `learning`. The failures are tested in this order, with the thresholds of this module:
+    A failure is reported if all checks of the last `patience` iterations, at least two checks, show this failure. For
+    the distance to the real images, the median of these checks decides, and for copies their mean. A run of at most
+    `patience` iterations is `learning`. The failures are tested in this order, with the thresholds of this module:
 
     - memorizing: more than 20 % of the samples are copies of training images.
     - diverging: samples are far from real images and come no closer, and the smallest distance of an earlier check was
@@ -129,7 +129,8 @@ def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> t
         stale: key of a metric whose last `STALE` measurements had no better value, or None if no metric is stale.
     """
     last = looks[-1]
-    recent = [look for look in looks if look.iteration > last.iteration - patience]
+    within = [look for look in looks if look.iteration > last.iteration - patience]
+    recent = within if len(within) > 1 else list(looks[-2:])  # a single check shows no trend
     if len(recent) == len(looks):
         return "learning", f"{_in_words(last.distance)}, too early to say more"
     copies = [look.copies for look in recent if look.copies is not None]

@@ -13,8 +13,9 @@ def rows(folder):
 
 
 def log(folder, steps):
-    """Logs a loss that is the step."""
+    """Logs a loss that is the step, in a run that resumes at the first step."""
     logger = CSVMetrics(str(folder))
+    logger.resume_at(steps[0])
     for step in steps:
         logger.log_metrics({"loss": float(step)}, step=step)
     return logger
@@ -43,6 +44,7 @@ def test_one_row_a_step_with_all_its_values_in_the_order_of_the_steps(tmp_path):
 def test_a_resumed_run_keeps_what_came_before_and_writes_the_rest_again(tmp_path):
     log(tmp_path, (0, 10, 20)).log_metrics({"fid": 5.0}, step=10)
     second = CSVMetrics(str(tmp_path))
+    second.resume_at(10)
     assert losses(tmp_path) == {0: 0, 10: 10, 20: 20}, "nothing is logged yet"
     second.log_metrics({"loss": -10.0}, step=10)
     assert losses(tmp_path) == {0: 0, 10: -10}
@@ -70,6 +72,13 @@ def test_a_logger_of_two_runs_keeps_their_rows_apart(tmp_path):
     logger.finalize("success")
     logger.log_metrics({"loss": -2.0}, step=10)  # the same run continues from iteration 10
     assert losses(tmp_path) == {5: -1, 10: -2}
+
+
+def test_a_run_that_is_not_resumed_keeps_the_file_of_another_run_apart(tmp_path):
+    log(tmp_path, (10, 20, 30))
+    CSVMetrics(str(tmp_path)).log_metrics({"loss": -20.0}, step=20)
+    assert losses(tmp_path) == {20: -20}
+    assert (tmp_path / "metrics-1.csv").read_text().splitlines()[1:] == ["10,10.0", "20,20.0", "30,30.0"]
 
 
 def test_a_new_run_keeps_no_line_of_an_earlier_run(tmp_path):

@@ -126,9 +126,17 @@ def test_values_carry_their_protocol_in_the_folder_and_in_checkpoints(tiny_gan, 
     assert not any("classifier" in name for name in content["state_dict"])
 
 
+def test_a_new_run_keeps_the_protocols_of_an_earlier_run_apart(tiny_gan, random_images, fit, metrics, tmp_path):
+    (tmp_path / "protocol.json").write_text('{"metric/old": {}}')
+    fit(tiny_gan(), random_images(), max_steps=1, callbacks=[metrics, Given([1.0] * 9)])
+    assert {*json.loads((tmp_path / "protocol.json").read_text())} == {KEYS[0], "metric/given"}
+    assert (tmp_path / "protocol-1.json").read_text() == '{"metric/old": {}}'
+
+
 def test_a_damaged_protocol_does_not_end_a_training(tiny_gan, random_images, fit, metrics, tmp_path, caplog):
+    trainer = fit(tiny_gan(), random_images(), max_steps=1, callbacks=[EMA(), metrics])
     (tmp_path / "protocol.json").write_text("{")
-    fit(tiny_gan(), random_images(), max_steps=1, callbacks=[EMA(), metrics])
+    metrics._write_protocol(trainer)
     assert "protocol.json is damaged. It is replaced by a file" in caplog.text
     assert {*json.loads((tmp_path / "protocol.json").read_text())} == {KEYS[0]}
 

@@ -107,6 +107,14 @@ def test_samples_that_leave_the_real_images_diverge():
     assert verdict(then(0.3, 0.59), PATIENCE)[0] == "stalled", "less than twice as far"
 
 
+def test_two_checks_that_are_further_apart_than_the_patience_show_whether_samples_come_closer():
+    distances = (2.0, 1.6, 1.2, 0.9, 0.6)
+    checks = [replace(look, iteration=1000 * (index + 1)) for index, look in enumerate(looks(5))]
+    closer = [replace(look, distance=distance) for look, distance in zip(checks, distances, strict=True)]
+    assert verdict(closer, 500)[0] == "learning"
+    assert verdict([replace(look, distance=2.0) for look in checks], 500)[0] == "stalled"
+
+
 def test_samples_that_stay_far_have_stalled():
     kind, why = verdict(looks(distance=0.31), PATIENCE)
     assert kind == "stalled"

@@ -135,6 +135,7 @@ def test_lines_of_metrics_that_do_not_fit_are_dropped_by_a_resumed_run(small):
     with filled(small), pytest.raises(FailedWrite, match=sentence):
         log_many(log)
     again = CSVMetrics(str(small))
+    again.resume_at(4)
     again.log_metrics({"loss/generator": 4.0}, 4)
     lines = (small / "metrics.csv").read_text().splitlines()
     assert [line.partition(",")[0] for line in lines] == ["step", "1", "2", "3", "4"]
