@@ -48,7 +48,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
     the job is requeued after the save.
 
     Previous checkpoints are kept as `step-00000500.ckpt` and `best-00000500.ckpt`, where the number is the iteration.
-    `step-*.ckpt` of the last iteration is a hard link to `last.ckpt` if the file system supports hard links.
+    `step-*.ckpt` of the last iteration is a hard link to `last.ckpt` where possible.
 
     Args:
         every_n_train_steps: number of generator iterations between two saves of the last checkpoint.
@@ -63,9 +63,8 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         save_top_k: number of best checkpoints to keep.
 
     Raises:
-        RefusedInput: If a number is out of range, if nothing logs the metric, if the run folder is a URL, or if another
-            training run is writing to the folder. Also raised if the folder contains checkpoints of another run, unless
-            the training resumes from one of them.
+        RefusedInput: If a number is out of range, if nothing logs the metric, if the run folder is a URL, if another
+            training is writing to it, or if it contains checkpoints of another run that is not resumed.
     """
 
     conflict = "write last.ckpt and best.ckpt (Lightning's ModelCheckpoint keeps the best by a second metric)"

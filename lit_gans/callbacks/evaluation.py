@@ -343,7 +343,7 @@ class GenerativeMetrics(Measurement):
         return key.partition("(")[0] == "GenerativeMetrics" and not self.directions.keys().isdisjoint(state["values"])
 
     def prepare(self, trainer: Trainer, module: AdversarialModule) -> None:
-        """Chooses the scores in this hook, because other callbacks read `directions` in `on_fit_start`."""
+        """Chooses the scores."""
         data = data_of(trainer)
         if not isinstance(data, ImageSource):
             raise RefusedInput(

@@ -153,7 +153,6 @@ class StopOnPlateau(GenerativeCallback):
     """Stops the training after `patience` consecutive measurements without a better value of a metric.
 
     Lightning's `EarlyStopping` checks at the end of every epoch instead, and counts an old value as a new measurement.
-    It serves modules that log a value in validation, without a callback of this package that measures.
 
     Args:
         patience: number of measurements without a better value after which the training stops; null never stops it.
@@ -161,7 +160,7 @@ class StopOnPlateau(GenerativeCallback):
         mode: whether smaller (`min`) or larger (`max`) values are better; `auto` uses the direction of the metric.
 
     Raises:
-        RefusedInput: If `patience` is below 1, if nothing logs the metric, or if no callback measures anything.
+        RefusedInput: If `patience` is below 1, if nothing logs the metric, or if nothing is measured.
     """
 
     def __init__(

@@ -333,12 +333,7 @@ class StoredFeatures(FeatureScore):
         return real, fake
 
     def of_real(self, real: Float[Tensor, "n f"], compute: Callable[[Tensor], Value]) -> Value:
-        """Returns `compute(real)`, and reuses its value while the features of the real images stay the same.
-
-        Args:
-            real: features of the real images, from `stored`.
-            compute: function of the features. A score must always pass the same function.
-        """
+        """Returns `compute(real)`, reused while `real` stays the same."""
         if self._of_real is None or not torch.equal(self._of_real[0], real):
             self._of_real = real, compute(real)
         return self._of_real[1]
