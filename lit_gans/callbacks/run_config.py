@@ -65,18 +65,35 @@ class RunConfig(GenerativeCallback):
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Raises `RefusedInput` if the resumed checkpoint was trained on different data."""
-        data = checkpoint.get(FORMAT_KEY, {}).get("config", {}).get("data"), self.config.get("data")
-        saved, current = (flat({"data": arguments or {}}) for arguments in data)
-        for name in saved.keys() & current.keys():
-            if saved[name] != current[name] and name.rpartition(".")[2] not in (*_SAME_IMAGES, *_PATHS):
-                raise RefusedInput(
-                    f"the checkpoint was trained with {name}={saved[name]}, but this run has {current[name]}: a resumed"
-                    " run must use the same data. To start a new run from the checkpoint's networks, use"
-                    " init_from=PATH."
-                )
+        for name, (saved, current) in _changed("data", checkpoint, self.config).items():
+            raise RefusedInput(
+                f"the checkpoint was trained with {name}={saved}, but this run has {current}: a resumed run must use"
+                " the same data. To start a new run from the checkpoint's networks, use init_from=PATH."
+            )
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint[FORMAT_KEY] = checkpoint.get(FORMAT_KEY, {}) | {"config": self.config}
+
+
+def other_settings(checkpoint: dict[str, Any], config: dict[str, Any]) -> list[str]:
+    """Returns a phrase for each setting of the model, the data or the seed that differs from that of a checkpoint.
+
+    Settings that change neither the images nor their order are left out.
+    """
+    parts = (_changed(part, checkpoint, config) for part in ("model", "seed", "data"))
+    return [f"{name}={saved} instead of {now}" for part in parts for name, (saved, now) in part.items()]
+
+
+def _changed(part: str, checkpoint: dict[str, Any], config: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Returns the settings that a checkpoint's configuration and another one have, but with different values.
+
+    Settings of the data that change neither the images nor their order are left out.
+    """
+    stored = checkpoint.get(FORMAT_KEY, {}).get("config", {})
+    saved, current = (flat({part: source[part]} if source.get(part) is not None else {}) for source in (stored, config))
+    same = [f"data.{name}" for name in (*_SAME_IMAGES, *_PATHS)]
+    names = [name for name in saved if name in current and saved[name] != current[name] and name not in same]
+    return {name: (saved[name], current[name]) for name in names}
 
 
 def _has_text(path: Path, text: str) -> bool:

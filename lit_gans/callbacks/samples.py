@@ -21,6 +21,7 @@ from lit_gans.data.images import write_grid
 from lit_gans.training.callback import GenerativeCallback, continues_run, data_of
 from lit_gans.training.module import AdversarialModule
 
+GRIDS = "samples"  # name of the folder of the sample grids in a run folder
 FILM = "training.gif"
 _KEY = "samples"  # key of the grids in loggers
 _MAX_FRAMES = 100  # maximum number of frames of the animation
@@ -76,7 +77,7 @@ class Samples(GenerativeCallback):
     @staticmethod
     def folder(trainer: Trainer) -> Path:
         """Returns the folder of a trainer's grids."""
-        return Path(trainer.default_root_dir) / "samples"
+        return Path(trainer.default_root_dir) / GRIDS
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         refuse_other_run(trainer)

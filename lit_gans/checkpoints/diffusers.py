@@ -79,6 +79,15 @@ def is_published(path: str | Path) -> bool:
     return isinstance(config, dict) and "_class_name" in config
 
 
+def describes_autoencoder(folder: Path) -> bool:
+    """Returns whether the `config.json` of a folder is that of an autoencoder that `read_published` loads."""
+    try:
+        _read_config(folder)
+    except RefusedInput:
+        return False
+    return True
+
+
 def read_published(path: str | Path) -> Published:
     """Loads an autoencoder to the CPU.
 

@@ -33,6 +33,15 @@ def is_exported(folder: str | Path) -> bool:
     return (Path(folder) / WEIGHTS).is_file() and (Path(folder) / CONFIG).is_file()
 
 
+def describes_networks(folder: Path) -> bool:
+    """Returns whether the `config.json` of a folder is one that `lit-gans export` writes."""
+    try:
+        _read_config(folder / CONFIG)
+    except RefusedInput:
+        return False
+    return True
+
+
 def read_exported(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Any]]:
     """Reads an exported folder on the CPU. No code in the folder is executed.
 

@@ -113,6 +113,20 @@ def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, An
     return checkpoint
 
 
+def measurements_of(checkpoint: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the states of the metric callbacks that measured the networks of a checkpoint.
+
+    Each state has the entries `values` and `protocol`.
+    """
+    states = (state for state in checkpoint.get("callbacks", {}).values() if isinstance(state, dict))
+    return [
+        state
+        for state in states
+        if {"values", "protocol", "measured_at"} <= {*state}
+        if state["measured_at"] == checkpoint.get("global_step") and state["protocol"]
+    ]
+
+
 def split(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Any]]:
     """Splits a checkpoint into the parts that `lit-gans export` writes: configuration, named tensors, and the rest."""
     config = {

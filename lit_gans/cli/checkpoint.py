@@ -1,4 +1,4 @@
-"""Opens the checkpoint of a command, constructs its module, and reads the input images of the module."""
+"""Output folder of a command with a checkpoint, its module, and the input images of the module."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from lit_gans.checkpoints.format import read_checkpoint
-from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.video import VIDEOS
 from lit_gans.config.load import config_of, module_from
@@ -19,32 +18,39 @@ from lit_gans.training.module import AdversarialModule
 from lit_gans.training.translator import Direction, Translator
 
 
-def opened(checkpoint: str, output: str | None) -> tuple[dict[str, Any], Path]:
-    """Returns the contents of a checkpoint and the output folder.
+def generated_folder(output: str | None, checkpoint: str, path: Path) -> Path:
+    """Returns the folder of the images that a command generates, by default `generated` in the folder of the run.
+
+    Args:
+        output: folder that the user specified, or None.
+        checkpoint: checkpoint as the user specified it.
+        path: path of the checkpoint.
 
     Raises:
-        RefusedInput: If the output has the extension of an image or a video, and is no folder.
+        RefusedInput: If the output has the extension of an image or a video, and is no folder, or cannot be written.
     """
     kind, _ = mimetypes.guess_type(output or "")
     if kind is not None and kind.startswith(("image/", "video/")) and not Path(str(output)).is_dir():
         videos = " or ".join(VIDEOS)
         raise RefusedInput(f"output={output}: expected a folder; interpolate and directions also write {videos}.")
-    path = find_checkpoint(checkpoint)
     folder = Path(output) if output else results_folder(checkpoint, path) / "generated"
     refuse_folder(folder, "output")
-    return read_checkpoint(path), folder
+    return folder
 
 
-def loaded(checkpoint: str, output: str | None) -> tuple[AdversarialModule, Path]:
-    """Returns the module of a checkpoint and the output folder.
+def sampler(checkpoint: str, path: Path) -> AdversarialModule:
+    """Returns the module of a checkpoint.
+
+    Args:
+        checkpoint: checkpoint as the user specified it.
+        path: path of the checkpoint.
 
     Raises:
         RefusedInput: If the module does not generate images from latents.
     """
-    content, folder = opened(checkpoint, output)
-    module = module_from(content, checkpoint)
+    module = module_from(read_checkpoint(path), checkpoint)
     refuse_without_latents(module, checkpoint)
-    return module, folder
+    return module
 
 
 def refuse_without_latents(module: AdversarialModule, source: object) -> None:

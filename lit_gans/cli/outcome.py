@@ -21,7 +21,8 @@ from PIL import Image
 
 from lit_gans.callbacks import RunCheckpoint, Samples, Throughput
 from lit_gans.callbacks.evaluation import Measurement
-from lit_gans.callbacks.samples import FILM
+from lit_gans.callbacks.samples import FILM, GRIDS
+from lit_gans.checkpoints.format import measurements_of
 from lit_gans.cli.tables import markdown
 from lit_gans.cli.train_arguments import without_address
 from lit_gans.common.errors import FailedWrite, is_out_of_memory, out_of_memory
@@ -102,7 +103,7 @@ def report(trainer: Trainer, overrides: Sequence[str] = ()) -> int:
     for metrics in callbacks_of(trainer, Measurement):
         if metrics.values:
             lines += metrics.summary()
-    grid = folder / "samples" / f"{step:06d}.png"
+    grid = folder / GRIDS / f"{step:06d}.png"
     if samples is not None and grid.exists():
         animation = f", animated: {FILM} in the same folder" if grid.with_name(FILM).exists() else ""
         lines.append(f"samples     {grid}{animation}")
@@ -137,7 +138,7 @@ def entry_of(trainer: Trainer, overrides: list[str], seconds: float) -> SweepRun
     logged = {name: float(value) for name, value in trainer.callback_metrics.items() if not name.startswith(_ALWAYS)}
     values = {name.removeprefix(_METRIC): value for name, value in logged.items() if name.startswith(_METRIC)}
     values |= {name: value for name, value in logged.items() if not name.startswith(_METRIC)}
-    values = {name: value for name, value in values.items() if "_spread_" not in name}  # keeps the table narrow
+    values = _narrow(values)
     speed = next((c.mean_images_per_second for c in callbacks_of(trainer, Throughput)), None)
     values |= {"images/s": speed or float("nan"), "seconds": seconds}
     samples = Samples.folder(trainer) / f"{trainer.global_step:06d}.png"
@@ -145,6 +146,23 @@ def entry_of(trainer: Trainer, overrides: list[str], seconds: float) -> SweepRun
         metrics.headline: metrics.protocol for metrics in callbacks_of(trainer, Measurement)
     }
     return SweepRun(overrides, values, Path(trainer.default_root_dir), samples, not _is_stopped(trainer), protocols)
+
+
+def entry_of_checkpoint(checkpoint: dict[str, Any], overrides: list[str], folder: Path) -> SweepRun:
+    """Returns the entry of a finished run in the table of a continued sweep, with the metrics in its last checkpoint.
+
+    Speed, duration and the values that a custom GAN logs are missing, because the checkpoint does not contain them.
+    """
+    measured = measurements_of(checkpoint)
+    values = {name.removeprefix(_METRIC): value for state in measured for name, value in state["values"].items()}
+    samples = folder / GRIDS / f"{checkpoint['global_step']:06d}.png"
+    protocols = {next(iter(state["values"])): state["protocol"] for state in measured}
+    return SweepRun(overrides, _narrow(values), folder, samples, protocols=protocols)
+
+
+def _narrow(values: dict[str, float]) -> dict[str, float]:
+    """Returns values without the spreads of scores, to keep the table narrow."""
+    return {name: value for name, value in values.items() if "_spread_" not in name}
 
 
 def _is_stopped(trainer: Trainer) -> bool:
@@ -223,7 +241,8 @@ def _mean(runs: list[SweepRun], column: str) -> str:
     values = [run.values[column] for run in runs if column in run.values]
     if len(values) < 2:
         return _number(values[0] if values else None)
-    return f"{_number(float(np.mean(values)))} ± {np.std(values, ddof=1):.2g}"
+    with np.errstate(invalid="ignore"):  # the deviation of infinite values is NaN
+        return f"{_number(float(np.mean(values)))} ± {np.std(values, ddof=1):.2g}"
 
 
 def _number(value: float | None) -> str:

@@ -9,17 +9,19 @@ from jaxtyping import Float
 from torch import Tensor
 from torchvision.utils import make_grid
 
+from lit_gans.cli.checkpoint import generated_folder
 from lit_gans.common.video import is_video, refuse_video, write_video
 from lit_gans.config.run_folder import output_file
 from lit_gans.data.images import to_uint8, viewable, write_grid
 
 
-def walks_file(output: str | None, folder: Path, name: str, fps: int) -> Path:
+def walks_file(output: str | None, checkpoint: str, path: Path, name: str, fps: int) -> Path:
     """Returns the path of the file that a command will write.
 
     Args:
-        output: path of a video; any other value writes an image.
-        folder: folder of the image.
+        output: path of a video, or folder of an image; None uses the folder of the run.
+        checkpoint: checkpoint as the user specified it.
+        path: path of the checkpoint.
         name: file name of the image.
         fps: frames per second of the video.
 
@@ -27,7 +29,7 @@ def walks_file(output: str | None, folder: Path, name: str, fps: int) -> Path:
         RefusedInput: If the file cannot be written, or if the frames per second are out of range.
     """
     if not is_video(output):
-        return output_file(folder / name)
+        return output_file(generated_folder(output, checkpoint, path) / name)
     refuse_video(str(output), fps)
     return output_file(str(output))
 

@@ -101,9 +101,14 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     """Validates all values against the signatures and constructs the module, the data and the trainer.
 
     Raises:
-        RefusedInput: If a signature or a class does not accept a value. The message contains the key of the value.
+        RefusedInput: If a signature or a class does not accept a value, or if `resume` is set.
     """
     config = resolve(config)
+    if config.get("resume", "none") != "none":
+        raise RefusedInput(
+            f"resume={config['resume']}: build does not start the training: leave out resume=, and pass the path of a"
+            " checkpoint to the trainer, trainer.fit(module, datamodule=data, ckpt_path=PATH)."
+        )
     with refusing(f"seed={config['seed']!r} is not valid"):
         seed_everything(int(config["seed"]), verbose=False)  # `int` raises for None, which Lightning would treat as 0
     data = construct(config["data"], "data", LightningDataModule)

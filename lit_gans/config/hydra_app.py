@@ -24,7 +24,7 @@ from lit_gans.common.errors import RefusedInput, install_command, nearest
 from lit_gans.config.completed import experiment_file, with_defaults
 from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, SEARCH_PATH, group_of, option, register
 from lit_gans.config.mistakes import DONE, error_message, exit_with_2
-from lit_gans.config.overrides import key_of, quoted, value_of, with_search_path
+from lit_gans.config.overrides import SWEEP_FLAGS, key_of, quoted, value_of, with_search_path
 from lit_gans.config.registry import IMPORT_VARIABLE, without_loss
 from lit_gans.config.signatures import schema, target_class, without_remains
 
@@ -100,6 +100,8 @@ def hydra_command(
         return score
 
     def run() -> int:
+        if config_name != "train" and {*SWEEP_FLAGS} & {*arguments}:
+            raise RefusedInput("-m sweeps trainings only (lit-gans train -m): run this command once for each value.")
         register()
         with _errors_with_hints(config_name, arguments, failures):
             known.extend(_known_keys(config_name, arguments))

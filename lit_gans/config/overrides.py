@@ -10,7 +10,20 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 SWEEP_FLAGS = ("-m", "--multirun")
-_PATHS = ("hydra.run.dir", "hydra.sweep.dir", "trainer.default_root_dir", "output")
+# last names of keys whose values are paths, even if they look like numbers
+_PATHS = (
+    "dir",
+    "default_root_dir",
+    "output",
+    "checkpoint",
+    "run",
+    "root",
+    "fake",
+    "real",
+    "input",
+    "init_from",
+    "resume",
+)
 _KEY = re.compile(r"[+~]{0,2}([\w./@:-]+)")
 
 
@@ -41,7 +54,7 @@ def _quoted(argument: str, is_sweep: bool) -> str:
     if key_of(argument) is None:
         return argument
     if re.fullmatch(r"[\w.+-]*", value):
-        is_path = key_of(argument) in _PATHS or ("_" in value and os.path.exists(value))
+        is_path = re.split(r"[.@]", key)[-1] in _PATHS or ("_" in value and os.path.exists(value))
         # Hydra would read 2024_07 as 202407, and 1e5 as 100000.0
         return f"{key}={quote(value)}" if is_path and value[:1].isdigit() else argument
     if os.path.exists(value):  # also False if the text is too long for a path

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import yaml
 from omegaconf import MISSING
 
 from lit_gans.checkpoints.exported import HUB
@@ -93,11 +94,21 @@ def run_folder(name: str, resume: str) -> Path:
 def _run_folder(parent: Path, resume: str) -> Path:
     if resume == "auto":
         return newest_run(parent) or _next_version(parent)
-    if resume != "none" and Path(resume).parent.name == LAST.parent.name:
-        return Path(resume).parent.parent
-    if resume != "none" and checkpoints_of(Path(resume)):
-        return Path(resume)
+    if resume != "none":
+        path = Path(resume)
+        folder = path.parent.parent if path.parent.name == LAST.parent.name else path
+        if checkpoints_of(folder) and _is_run(folder):
+            return folder
     return _next_version(parent)
+
+
+def _is_run(folder: Path) -> bool:
+    """Returns whether `lit-gans train` has written the `config.yaml` of a folder."""
+    try:
+        config = yaml.safe_load((folder / "config.yaml").read_bytes())
+    except (OSError, yaml.YAMLError):
+        return False
+    return isinstance(config, dict) and {"model", "data", "trainer", "resume", "init_from"} <= config.keys()
 
 
 def results_folder(given: str, checkpoint: Path) -> Path:

@@ -17,7 +17,7 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 
 from lit_gans.checkpoints.diffusers import WEIGHTS as DIFFUSERS_WEIGHTS
 from lit_gans.checkpoints.exported import CONFIG, HUB, RECORD, SAMPLES, TRAINING, WEIGHTS
-from lit_gans.checkpoints.format import EMA_KEY, FORMAT_KEY, class_path, split
+from lit_gans.checkpoints.format import EMA_KEY, FORMAT_KEY, class_path, measurements_of, split
 from lit_gans.checkpoints.locate import ZOO
 from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.config.load import class_of, config_of
@@ -102,12 +102,9 @@ def _new_record(checkpoint: dict[str, Any]) -> dict[str, Any]:
     origin = config.get("init_from")
     if origin is not None and not str(origin).startswith((HUB, f"{ZOO}/")):
         origin = "networks of another run"
-    states = (state for state in checkpoint.get("callbacks", {}).values() if isinstance(state, dict))
     measurements = [
         {"values": _finite(state["values"]), "protocol": _without_paths(state["protocol"])}
-        for state in states
-        if {"values", "protocol", "measured_at"} <= {*state}
-        if state["measured_at"] == checkpoint.get("global_step") and state["protocol"]
+        for state in measurements_of(checkpoint)
     ]
     return {"license": None, "data": _data(config), "init_from": origin, "measurements": measurements}
 

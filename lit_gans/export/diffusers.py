@@ -8,10 +8,11 @@ from typing import cast
 
 from torch import nn
 
-from lit_gans.checkpoints.diffusers import DOWN, UP, write_diffusers
+from lit_gans.checkpoints.diffusers import CONFIG, DOWN, UP, WEIGHTS, describes_autoencoder, write_diffusers
+from lit_gans.checkpoints.exported import CARD
 from lit_gans.common.errors import RefusedInput, refuse_not_positive
 from lit_gans.common.size import sides
-from lit_gans.export.safetensors import Dtype, to_float16
+from lit_gans.export.safetensors import Dtype, refuse_other_files, to_float16
 from lit_gans.models.autoencoder_kl import AutoencoderKL
 from lit_gans.networks.autoencoder import Attention, Autoencoder
 from lit_gans.networks.autoencoder_names import to_diffusers
@@ -31,16 +32,18 @@ def save_diffusers(
 
     Args:
         module: an `AutoencoderKL` with `quantizer="kl"`, `asymmetric_padding=True` and the same `groups` everywhere.
-        folder: folder to write to. Existing files with the same names are replaced.
+        folder: folder to write to. Files of an earlier export are replaced.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
         dtype: data type of the weights.
         scaling_factor, shift_factor: factors for diffusion models; null uses the factors of the module.
 
     Raises:
         RefusedInput: if diffusers cannot represent the network, averaged weights are requested but do not exist, a
-            weight is too large for float16, or `scaling_factor` is not greater than 0.
+            weight is too large for float16, `scaling_factor` is not greater than 0, or the folder has files of these
+            names that no export has written.
     """
     module = refuse_for_diffusers(module, scaling_factor)
+    refuse_other_files(Path(folder), (WEIGHTS, CONFIG, CARD), describes_autoencoder(Path(folder)))
     network = cast(Autoencoder, module.sampling_generator(weights))
     groups = _groups(network)
     hparams, (height, width) = module.hparams, sides(module.image_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ from lit_gans.checkpoints.exported import (
     SAMPLES,
     TRAINING,
     WEIGHTS,
-    is_exported,
+    describes_networks,
     networks_digest,
 )
 from lit_gans.checkpoints.format import EMA_KEY, FORMAT_KEY, read_checkpoint, split
@@ -75,7 +76,7 @@ def save_networks(
     # copies, because safetensors does not support tensors that share memory
     copies = {name: value.clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
     folder = Path(folder)
-    _refuse_other_files(folder)
+    refuse_other_files(folder, (WEIGHTS, CONFIG, CARD, SAMPLES, TRAINING), describes_networks(folder))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / TRAINING).unlink(missing_ok=True)  # an existing file would belong to different networks
     with replacing(folder / WEIGHTS) as part:
@@ -92,10 +93,16 @@ def save_networks(
     return folder
 
 
-def _refuse_other_files(folder: Path) -> None:
-    """Raises `RefusedInput` if an export would replace files that no export has written."""
-    others = [name for name in (WEIGHTS, CONFIG, CARD, SAMPLES, TRAINING) if (folder / name).exists()]
-    if others and not is_exported(folder):
+def refuse_other_files(folder: Path, names: Iterable[str], is_export: bool) -> None:
+    """Raises `RefusedInput` if an export would replace files that no export has written.
+
+    Args:
+        folder: folder of the export.
+        names: names of the files that the export writes.
+        is_export: whether an export has written the files that exist in the folder.
+    """
+    others = [name for name in names if (folder / name).exists()]
+    if others and not is_export:
         raise RefusedInput(
             f"{folder} has {', '.join(others)}, which would be replaced: choose another folder (output=)."
         )

@@ -21,7 +21,7 @@ from torchvision.utils import make_grid, save_image
 
 from lit_gans.callbacks.csv_metrics import read_rows
 from lit_gans.callbacks.evaluation import PROTOCOL
-from lit_gans.callbacks.samples import grids_in
+from lit_gans.callbacks.samples import GRIDS, grids_in
 from lit_gans.data.images import viewable
 from lit_gans.report.neighbors import nearest_images
 
@@ -83,7 +83,7 @@ class Run:
 
     def pictures(self, num: int) -> list[Path]:
         """Returns at most `num` sample grids, evenly spaced over the run, including the first and the last."""
-        grids = [*grids_in(self.folder / "samples").values()]
+        grids = [*grids_in(self.folder / GRIDS).values()]
         indices = torch.linspace(0, len(grids) - 1, min(num, len(grids))).round().int().unique().tolist()
         return [grids[index] for index in indices]
 

@@ -13,6 +13,8 @@ from lit_gans.data.sources.points import Ring
 from lit_gans.metrics.perceptual import perceptual_network
 from lit_gans.training.translator import spread
 
+from .test_early_stopping import Given
+
 
 @pytest.fixture
 def points(tiny_gan):
@@ -52,10 +54,10 @@ def test_modes_are_those_counted_by_hand(points, fit):
 
 def test_the_protocols_of_all_measurements_stand_side_by_side(points, fit, tmp_path):
     callback = ModeMetrics(num_samples=60, batch_size=30, seed=4)
-    (tmp_path / "protocol.json").write_text('{"metric/l1": {"seed": 9}}')
-    fit(points, Ring(num_points=64, batch_size=16), max_steps=1, callbacks=[EMA(), callback])
+    given = Given([1.0, 2.0])
+    fit(points, Ring(num_points=64, batch_size=16), max_steps=1, callbacks=[EMA(), given, callback])
     written = json.loads((tmp_path / "protocol.json").read_text())
-    assert written == {"metric/l1": {"seed": 9}, "metric/modes_covered": callback.protocol}
+    assert written == {"metric/given": given.protocol, "metric/modes_covered": callback.protocol}
     expected = {"num_fake": 60, "seed": 4, "weights": "ema", "num_modes": 8, "min_samples": 20}
     assert expected.items() <= callback.protocol.items()
     assert callback.protocol["precision"] == "at least float32, without TF32"

@@ -68,6 +68,12 @@ def test_an_experiment_file_is_shown(command, tmp_path):
     assert "seed: 7" in out
 
 
+def test_the_help_of_photos_knows_the_minutes(command):
+    code, out, err = command("train", "experiment=photos", "data.root=photos", "minutes=60", "--help")
+    assert (code, err) == (0, "")
+    assert "experiment=photos" in out
+
+
 def test_other_groups_name_their_keys_too(command):
     code, out, err = command("train", "strategy=ddp", "precision=bf16", "experiment=gan_ring", "-h")
     assert (code, err) == (0, "")

@@ -35,6 +35,9 @@ def test_the_folder_of_a_run_is_its_checkpoint(command, ran, trained, tmp_path):
     assert f"{trained}/generated/" in ran("sample", "num=2", f"checkpoint={trained}")
     assert command("train", *TINY, f"init_from={trained}", "trainer.max_steps=1", "hydra.run.dir=second")[0] == 0
     assert yaml.safe_load((tmp_path / "second/config.yaml").read_text())["init_from"] == str(trained), "as typed"
+    url = trained.resolve().as_uri()
+    assert command("train", *TINY, f"init_from={url}", "trainer.max_steps=1", "hydra.run.dir=third")[0] == 0
+    assert url in (tmp_path / "third/run.yaml").read_text(), "the folder of the download is gone"
     assert str(last) in (tmp_path / "second/run.yaml").read_text()
 
 

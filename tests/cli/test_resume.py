@@ -57,6 +57,25 @@ def test_a_run_with_all_of_its_iterations_is_not_trained_and_says_so(train, fini
     assert contents() == finished
 
 
+@pytest.mark.parametrize(("other", "sentence"), [("seed=5", "seed=0 instead of 5"), ("data.channels=3", "channels=")])
+def test_a_run_of_other_settings_with_all_of_its_iterations_is_refused(train, finished, other, sentence):
+    assert train(*TINY, "logger=default", "trainer.max_steps=2", "resume=auto", other) == 2
+    assert "nothing is left to train, but the run was trained with" in train.err
+    assert sentence in train.err
+    assert contents() == finished
+
+
+def test_files_beside_a_checkpoint_in_a_folder_that_is_no_run_stay(train, finished):
+    """A folder named checkpoints does not make its parent the folder of a run."""
+    for name in ("config.yaml", "run.yaml", "metrics.csv"):
+        Path(name).write_text("mine: 1\n")
+    Path("checkpoints").mkdir()
+    shutil.copy(RUN / "checkpoints/last.ckpt", "checkpoints/gan.ckpt")
+    assert train(*TINY, "logger=csv", "trainer.max_steps=3", "resume=checkpoints/gan.ckpt") == 0
+    assert {Path(name).read_text() for name in ("config.yaml", "run.yaml", "metrics.csv")} == {"mine: 1\n"}
+    assert read_checkpoint(RUN.with_name("version_1") / "checkpoints/last.ckpt")["global_step"] == 3
+
+
 @pytest.mark.parametrize("resume", ["auto", str(RUN)])
 def test_auto_and_the_folder_of_the_run_are_the_same(train, finished, resume):
     assert train(*TINY, "logger=default", "trainer.max_steps=3", f"resume={resume}") == 0

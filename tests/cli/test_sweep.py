@@ -84,6 +84,26 @@ def test_the_image_of_a_sweep_has_all_grids_side_by_side(tmp_path):
 
 
 @pytest.mark.runs
+def test_a_continued_sweep_has_the_rows_of_its_finished_runs(train, tmp_path):
+    points = ["model=gan", "data=ring", "data.num_points=200", "data.batch_size=50", "metrics=modes"]
+    small = ["metrics.num_samples=100", "trainer.accelerator=cpu", "logger=csv", "trainer.max_steps=2"]
+    sweep = [*points, *small, "-m", "hydra.sweep.dir=S"]
+    assert train(*sweep, "seed=0,1") == 0
+    first = (tmp_path / "S/table.md").read_text().splitlines()
+    assert train(*sweep, "seed=0,1,2", "resume=auto") == 0
+    assert train.out.count("Nothing was trained") == 2
+    lines = (tmp_path / "S/table.md").read_text().splitlines()
+    (head, before), (again, rows) = (cells(part[: part.index("")]) for part in (first, lines))
+    measured = ["run", "modes_covered", "high_quality", "kl_uniform"]
+    assert [[row[again.index(name)] for name in measured] for row in rows[:2]] == [
+        [row[head.index(name)] for name in measured] for row in before
+    ]
+    assert [row[0] for row in rows] == ["seed=0", "seed=1", "seed=2"]
+    means = lines[lines.index("mean ± standard deviation over the seeds, of the last iteration") :]
+    assert cells(means)[1][0][:2] == ["all", "3"]
+
+
+@pytest.mark.runs
 def test_a_sweep_ends_with_its_table_and_image(train, tmp_path, monkeypatch):
     def loss(self, fake, batch):
         self.log("gradient_size", float(self.global_step))

@@ -98,6 +98,10 @@ train experiment=photos minute=3 data.root=gone | there is no key 'minute'; did 
 train experiment=photos minutes=1h data.root=gone | minutes=1h: expected a number
 train experiment=photos minutes=1h data.root=gone resume=auto | minutes=1h: expected a number
 train experiment=photos minutes=-1 data.root=gone resume=auto | minutes=-1.0 must be greater than 0
+train experiment=photos data.root=gone --config-dir=mine | --config-dir with experiment=photos: run `lit-gans plan` once
+train TINY hydra.run.dir=a trainer.default_root_dir=b | both set the run folder: leave out one of them
+sample -m checkpoint=run seed=0,1 | -m sweeps trainings only (lit-gans train -m)
+sample checkpoint=run whole=true | whole=True: a DCGAN generates images from noise; leave out whole=
 train experiment=photos data.rot=gone | there is no key 'data.rot'; did you mean 'data.root'?
 train experiment=photos --data.root gone | unrecognized arguments: --data.root: settings are given as key=value
 interpolate checkpoint=run output=text.txt/walk.gif | text.txt: the folder cannot be created

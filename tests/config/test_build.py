@@ -46,6 +46,7 @@ def test_every_option_composes(line):
         ("seed=null", "seed=None is not valid"),
         ("trainer.max_steps=0", "trainer.max_steps=0 trains nothing"),
         ("trainer.limit_train_batches=0", "trainer.limit_train_batches=0 trains nothing"),
+        ("resume=nowhere/last.ckpt", r"build does not start the training: .* trainer.fit\(.*, ckpt_path=PATH\)"),
     ],
 )
 def test_values_that_cannot_work_are_refused(override, sentence):

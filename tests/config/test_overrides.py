@@ -44,7 +44,7 @@ def test_names_of_folders_that_look_like_numbers_stay_names(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     (tmp_path / "2024_07").mkdir()
     assert compose("data=folder", "data.root=2024_07").data.root == "2024_07"
-    for key in ("hydra.run.dir", "trainer.default_root_dir", "output"):
+    for key in ("hydra.run.dir", "trainer.default_root_dir", "output", "checkpoint", "real", "+data.root", "init_from"):
         for name in ("2025_01", "1e5", "3"):
             assert quoted([f"{key}={name}"]) == [f"{key}='{name}'"]
         assert quoted([f"{key}=null"]) == [f"{key}=null"]

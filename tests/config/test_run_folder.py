@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from omegaconf import OmegaConf
 
 from lit_gans import compose
@@ -48,6 +49,8 @@ def trained(version, name=LAST):
     """Leaves a checkpoint in a version's folder."""
     path = PARENT / version / name
     path.parent.mkdir(parents=True)
+    settings = dict.fromkeys(("model", "data", "trainer", "resume", "init_from"))
+    (PARENT / version / "config.yaml").write_text(yaml.safe_dump(settings))
     torch.save({"state_dict": {}, "global_step": 3, "optimizer_states": []}, path)
     return path
 
@@ -96,8 +99,10 @@ def test_a_named_checkpoint_of_a_run_resumes_in_its_folder():
     path = trained("version_3")
     assert folder(str(path)) == PARENT / "version_3"
     assert resume_point(str(path), Path("elsewhere")) == (path, 3)
+    (PARENT / "version_3/config.yaml").write_text("mine: 1")
+    assert folder(str(path)) == PARENT / "version_4", "the folder of another project"
     path.with_name("last.ckpt").rename("loose.ckpt")
-    assert folder("loose.ckpt") == PARENT / "version_4"
+    assert folder("loose.ckpt") == PARENT / "version_5"
     assert resume_point("none", PARENT / "version_3") == (None, 0)
     with pytest.raises(RefusedInput, match=r"resume=missing\.ckpt: there is no such checkpoint"):
         resume_point("missing.ckpt", PARENT)

@@ -8,7 +8,8 @@ Examples:
 
 from __future__ import annotations
 
-from lit_gans.cli.checkpoint import loaded
+from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.cli.checkpoint import sampler
 from lit_gans.common.errors import refusing
 from lit_gans.demo.app import app
 
@@ -25,7 +26,7 @@ def demo(checkpoint: str, port: int = 7860, host: str = "127.0.0.1", directions:
         directions: number of sliders for directions.
         share: whether to also serve the page for a week under a public address of Gradio, which downloads a program.
     """
-    module, _ = loaded(checkpoint, None)
+    module = sampler(checkpoint, find_checkpoint(checkpoint))
     with refusing(f"port={port}"):
         page = app(module, checkpoint, directions)
         page.launch(server_name=host, server_port=port, share=share, show_error=True)

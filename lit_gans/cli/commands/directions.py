@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
-from lit_gans.cli.checkpoint import loaded
+from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.cli.checkpoint import sampler
 from lit_gans.cli.walks import walks_file, write_walks
 from lit_gans.common.errors import refuse_below
-from lit_gans.common.video import is_video
 from lit_gans.config.run_folder import output_file
 from lit_gans.latents.directions import directions as found_directions
 from lit_gans.training.sampling import Weights
@@ -54,8 +54,9 @@ def directions(
         The path of the image or video. A file of the same name with the suffix `.pt` contains the vectors (num, z).
     """
     refuse_below(1, steps=steps)
-    module, folder = loaded(checkpoint, None if is_video(output) else output)
-    path = walks_file(output, folder, "directions.png", fps)
+    source = find_checkpoint(checkpoint)
+    module = sampler(checkpoint, source)
+    path = walks_file(output, checkpoint, source, "directions.png", fps)
     file = output_file(path.with_suffix(".pt"))
     vectors, _ = found_directions(module, num, module.sampling_generator(weights))
     amounts = torch.linspace(-reach, reach, steps)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 
-from lit_gans.cli.checkpoint import loaded
+from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.cli.checkpoint import sampler
 from lit_gans.cli.walks import walks_file, write_walks
 from lit_gans.common.errors import refuse_below
-from lit_gans.common.video import is_video
 from lit_gans.latents.interpolation import slerp
 from lit_gans.training.sampling import Weights
 
@@ -52,8 +52,9 @@ def interpolate(
         The path of the image or video.
     """
     refuse_below(1, num=num, steps=steps)
-    module, folder = loaded(checkpoint, None if is_video(output) else output)
-    path = walks_file(output, folder, "interpolation.png", fps)
+    source = find_checkpoint(checkpoint)
+    module = sampler(checkpoint, source)
+    path = walks_file(output, checkpoint, source, "interpolation.png", fps)
     start, end = module.latents(2 * num, seed).split(num)
     labels = torch.arange(num) % module.num_classes if module.num_classes else None  # one class per row
     logger.info("generating %s images", f"{num * steps:,}")

@@ -59,6 +59,7 @@ from lit_gans.training.module import AdversarialModule
 
 EXPERIMENT, MODEL = "photos", "dcgan"  # experiment that a plan is based on, and its model
 _OWN_KEYS = ("minutes", "output")  # keys of this command that are not part of a run's configuration
+_PRINTING = ("--cfg", "-c", "--info", "-i", "--hydra-help")  # flags of Hydra that print, and train nothing
 _NOT_WRITTEN = ("experiment", "resume", "init_from", *_OWN_KEYS)
 _TRIAL = 3.0  # duration of a timed training run, in seconds
 _OVERHEAD = 0.05  # share of the time that is spent outside of iterations: startup, sample grids and checkpoints
@@ -97,8 +98,9 @@ def planned(arguments: list[str]) -> list[str]:
         raise RefusedInput(
             f"unrecognized arguments: {' '.join(settings)}: settings are given as key=value, such as data.root=photos."
         )
-    if any(item.startswith("-") for item in arguments) and not is_sweep(arguments):  # --cfg prints, and trains nothing
-        return _split(arguments)[1]
+    flags = [item.partition("=")[0] for item in arguments if item.startswith("-")]
+    if {*_PRINTING} & {*flags}:
+        return split_arguments(arguments)[1]
     processes = max(int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "SLURM_NTASKS"))
     if is_sweep(arguments) or processes > 1:
         what = "data=folder without model= and experiment=" if is_folder_alone else "experiment=photos"
@@ -107,10 +109,15 @@ def planned(arguments: list[str]) -> list[str]:
             f"{what} chooses settings for one run on a single process by timing it: run `lit-gans plan {root}` once,"
             " then pass the file that it writes as experiment=FILE."
         )
+    if flags:
+        raise RefusedInput(
+            f"{flags[0]} with experiment=photos: run `lit-gans plan` once, then pass the file that it writes as"
+            f" experiment=FILE, with {flags[0]}."
+        )
     resumes = values.get("resume", "none") != "none"
-    path = _plan_to_resume(values | _split(arguments)[0]) if resumes else _plan(arguments)
+    path = _plan_to_resume(values | split_arguments(arguments)[0]) if resumes else _plan(arguments)
     # a resumed run keeps the typed values, because the existing plan may have been written with different values
-    rest = (item for item in _split(arguments)[1] if key_of(item) != "experiment")
+    rest = (item for item in split_arguments(arguments)[1] if key_of(item) != "experiment")
     return [f"experiment={path}", *(item for item in rest if resumes or not _is_written(item))]
 
 
@@ -154,7 +161,7 @@ def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None)
     return path
 
 
-def _split(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
+def split_arguments(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
     """Splits arguments into the validated values of this command's own keys, and the arguments of `train`."""
     own = {item: yaml.safe_load(item.partition("=")[2]) for item in arguments if key_of(item) in _OWN_KEYS}
     values = validated(plan, {str(key_of(item)): value for item, value in own.items()}, skip=frozenset(("overrides",)))
@@ -163,7 +170,7 @@ def _split(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
 
 def _plan(arguments: list[str]) -> Path:
     """Calls `plan` with the arguments of the command line."""
-    values, overrides = _split(arguments)
+    values, overrides = split_arguments(arguments)
     flags = [item for item in overrides if item.startswith("-")]
     if flags:
         raise RefusedInput(f"unrecognized arguments: {' '.join(flags)}: settings are given as key=value.")
@@ -514,7 +521,7 @@ def _plan_to_resume(given: Mapping[Any, Any]) -> Path:
         planned_for = re.search(r"^# lit-gans plan .*minutes=(\S+)$", text, re.MULTILINE)
         minutes, before = float(given.get("minutes", math.nan)), float(planned_for[1] if planned_for else math.nan)
         if minutes != before and not math.isnan(minutes + before) and "trainer.max_steps" not in given:
-            longer = round(values["trainer"]["max_steps"] * minutes / before)
+            longer = max(1, round(values["trainer"]["max_steps"] * minutes / before))
             raise RefusedInput(
                 f"minutes={minutes:g} differs from minutes={before:g}, for which the run that resumes was planned:"
                 f" leave it out. To train for a total of {minutes:g} minutes, use trainer.max_steps={longer}."

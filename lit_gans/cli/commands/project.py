@@ -13,7 +13,9 @@ from pathlib import Path
 
 import torch
 
-from lit_gans.cli.checkpoint import frame_of, opened, read_with, refuse_without_latents
+from lit_gans.checkpoints.format import read_checkpoint
+from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.cli.checkpoint import frame_of, generated_folder, read_with, refuse_without_latents
 from lit_gans.common.errors import refuse_below
 from lit_gans.common.progress import follow
 from lit_gans.config.load import module_from
@@ -61,7 +63,9 @@ def project(
         the latents (n, z).
     """
     refuse_below(1, steps=steps, starts=starts)
-    content, folder = opened(checkpoint, output)
+    source = find_checkpoint(checkpoint)
+    folder = generated_folder(output, checkpoint, source)
+    content = read_checkpoint(source)
     module = module_from(content, checkpoint)
     refuse_without_latents(module, checkpoint)
     path = output_file(folder / "projected.png")

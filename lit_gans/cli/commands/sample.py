@@ -19,7 +19,9 @@ from torch import Tensor
 from torch.nn import functional
 from torchvision.utils import save_image
 
-from lit_gans.cli.checkpoint import frame_of, opened, read_with, refuse_truncation, turn
+from lit_gans.checkpoints.format import read_checkpoint
+from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.cli.checkpoint import frame_of, generated_folder, read_with, refuse_truncation, turn
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.progress import follow
 from lit_gans.config.load import config_of, module_from
@@ -76,7 +78,9 @@ def sample(
         The path of the grid or plot.
     """
     refuse_below(1, num=num)
-    content, folder = opened(checkpoint, output)
+    source = find_checkpoint(checkpoint)
+    folder = generated_folder(output, checkpoint, source)
+    content = read_checkpoint(source)
     module = module_from(content, checkpoint)
     module.labels(num, label)  # raises an error before any image is generated
     module.sampling_generator(weights)
@@ -89,10 +93,12 @@ def sample(
         read = read_with(frame, value_range, max_pixels)
         names, images = _translations(module, input, folder, seed, weights, read, whole)
     else:
-        if input is not None:
-            raise RefusedInput(
-                f"input={input}: a {type(module).__name__} generates images from noise; leave out input=."
-            )
+        reading = {"input": input, "value_range": value_range, "whole": whole}
+        for key, value in reading.items():
+            if value is not None:
+                raise RefusedInput(
+                    f"{key}={value}: a {type(module).__name__} generates images from noise; leave out {key}=."
+                )
         logger.info("generating %s images", f"{num:,}")
         names = [f"{index:05d}" for index in range(num)]
         latents = truncated(module.latents(num, seed), truncation)

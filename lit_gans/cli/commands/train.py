@@ -28,11 +28,21 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig
 
 from lit_gans.callbacks import Mirror, RunCheckpoint, RunConfig
+from lit_gans.callbacks.run_config import other_settings
+from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import FOLDER, find_checkpoint, resume_point
-from lit_gans.checkpoints.remote import Remote
+from lit_gans.checkpoints.remote import Remote, is_address
 from lit_gans.cli.commands.plan import planned
 from lit_gans.cli.notices import Notices
-from lit_gans.cli.outcome import SweepRun, entry_of, failures_printed, found_by_sweeper, report, write_summary
+from lit_gans.cli.outcome import (
+    SweepRun,
+    entry_of,
+    entry_of_checkpoint,
+    failures_printed,
+    found_by_sweeper,
+    report,
+    write_summary,
+)
 from lit_gans.cli.sweep_score import RefusedSweep, sweep_score
 from lit_gans.cli.train_arguments import (
     RUN_FOLDER,
@@ -170,6 +180,10 @@ def _run_job(
             f"{RUN_FOLDER}={address} is a URL, whose local folder is a new one in outputs/: leave out"
             " trainer.default_root_dir."
         )
+    if composed.trainer.default_root_dir is not None and RUN_FOLDER in given_folders(list(hydra.overrides.hydra)):
+        raise RefusedInput(
+            f"{RUN_FOLDER}= and trainer.default_root_dir= both set the run folder: leave out one of them."
+        )
     if composed.trainer.default_root_dir is None:
         composed.trainer.default_root_dir = str(_folder(composed, sweeping, address))
     config = resolve(composed)
@@ -185,18 +199,15 @@ def _run_job(
         if init_from is not None and checkpoint is None:
             init_from = str(find_checkpoint(init_from))
         last = config["trainer"]["max_steps"]
-        if isinstance(last, int) and 0 < last <= reached:
-            print(
-                f"Nothing was trained: {shown(Path(config['resume']))} is at iteration {reached}, and"
-                f" trainer.max_steps={last}. Use a larger trainer.max_steps to continue from this iteration.",
-                flush=True,
-            )
-            return RunOutcome(DONE)
+        if checkpoint is not None and isinstance(last, int) and 0 < last <= reached:
+            return _finished(checkpoint, reached, overrides, config)
         with failures_printed():
             with process_state_restored():
-                module, data, trainer = build(config | {"init_from": init_from})
+                module, data, trainer = build(config | {"init_from": init_from, "resume": "none"})
                 more = [sweep_score(), Mirror(address) if address else None]
-                files = _files(composed, config, init_from)
+                # the download of a URL is in a temporary folder
+                typed_from = config["init_from"] or ""
+                files = _files(composed, config, typed_from if is_address(typed_from) else init_from)
                 callbacks = [RunConfig(config, files), Notices(notices), *filter(None, more)]
                 fit(module, data, trainer, config, callbacks, init_from)
             run = entry_of(trainer, overrides, time.perf_counter() - start)
@@ -206,6 +217,30 @@ def _run_job(
     best = next((callback.best_value for callback in checkpoints), None)
     score = best if code == DONE and best is not None and math.isfinite(best) else None
     return RunOutcome(code, run, signal, score)
+
+
+def _finished(checkpoint: Path, reached: int, overrides: list[str], config: dict[str, Any]) -> RunOutcome:
+    """Returns the outcome of a run that has reached `trainer.max_steps` before, and prints that nothing was trained.
+
+    Raises:
+        RefusedInput: If the run has been trained with another model, other data or another seed.
+    """
+    content, last = read_checkpoint(checkpoint), config["trainer"]["max_steps"]
+    others = other_settings(content, config)
+    if others:
+        raise RefusedInput(
+            f"{shown(checkpoint)} is at iteration {reached}, and trainer.max_steps={last}, so that nothing is left to"
+            f" train, but the run was trained with {', '.join(others[:3])}: choose another folder for a new run."
+        )
+    print(
+        f"Nothing was trained: {shown(checkpoint)} is at iteration {reached}, and trainer.max_steps={last}. Use a"
+        " larger trainer.max_steps to continue from this iteration.",
+        flush=True,
+    )
+    run = entry_of_checkpoint(content, overrides, Path(config["trainer"]["default_root_dir"]))
+    states = content.get("callbacks", {})
+    best = [*next((state["top"] for key, state in states.items() if key.startswith("RunCheckpoint")), {}).values()]
+    return RunOutcome(DONE, run, score=best[0] if best and math.isfinite(best[0]) else None)
 
 
 def _folder(composed: DictConfig, sweeping: bool, address: str | None) -> Path:
@@ -253,7 +288,7 @@ def train(config: dict[str, Any], init_from: str | None = None) -> Trainer:
     """Trains with a resolved configuration, and returns the trainer. See `fit`."""
     init_from = config["init_from"] if init_from is None else init_from
     with process_state_restored():
-        module, data, trainer = build(config | {"init_from": init_from})
+        module, data, trainer = build(config | {"init_from": init_from, "resume": "none"})
         fit(module, data, trainer, config, [RunConfig(config)], init_from)
     return trainer
 

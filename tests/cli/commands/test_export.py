@@ -49,6 +49,21 @@ def test_files_that_no_export_has_written_stay(ran, refused, run):
     ran("export", "checkpoint=nets", "output=nets", "license=mit", "optimizers=true")
 
 
+LAYOUT = {"asymmetric_padding": True, "groups": 2, "scaling_factor": 0.3}
+OTHERS = {"config.json": '{"architectures": ["BertModel"]}', "model.safetensors": "weights", "README.md": "my notes"}
+
+
+@pytest.mark.parametrize("format", ["safetensors", "diffusers"])
+def test_the_model_of_another_library_stays(saved, refused, tmp_path, format):
+    saved("autoencoder_kl", **LAYOUT)
+    (tmp_path / "bert").mkdir()
+    for name, text in OTHERS.items():
+        (tmp_path / "bert" / name).write_text(text)
+    said = refused("export", "checkpoint=run", "output=bert", f"format={format}")
+    assert "which would be replaced: choose another folder" in said
+    assert {path.name: path.read_text() for path in (tmp_path / "bert").iterdir()} == OTHERS
+
+
 @pytest.mark.runs
 def test_an_onnx_file(ran, run):
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -71,15 +86,13 @@ def test_onnx_is_the_generator_in_float32_alone(refused, run):
         assert "format=onnx writes a generator in float32" in refused("export", "checkpoint=run", "format=onnx", word)
 
 
-LAYOUT = {"asymmetric_padding": True, "groups": 2, "scaling_factor": 0.3}
-
-
 def test_an_autoencoder_for_diffusers_from_which_a_run_begins(
     ran, refused, saved, fit, random_images, tiny_gan, tmp_path
 ):
     module = load(saved("autoencoder_kl", **LAYOUT))
-    out = ran("export", "checkpoint=run", "format=diffusers")
-    assert out == "generator of AutoencoderKL, ema weights: run/diffusers\n"
+    for _ in range(2):  # an export replaces what an earlier one has written
+        out = ran("export", "checkpoint=run", "format=diffusers")
+        assert out == "generator of AutoencoderKL, ema weights: run/diffusers\n"
     card = ModelCard.load("run/diffusers/README.md")
     assert (card.data.library_name, card.data.tags) == ("diffusers", ["gan", "autoencoder_kl"])
     assert "AutoencoderKL.from_pretrained" in card.text
