@@ -64,12 +64,9 @@ def train_help(arguments: list[str]) -> str:
     Raises:
         RefusedInput: If a selected option does not exist.
     """
-    from lit_gans.cli.commands.plan import EXPERIMENT, split_arguments
     from lit_gans.config.groups import GROUPS, group_of, options
 
     overrides = [argument for argument in arguments if not argument.startswith("-")]
-    if f"experiment={EXPERIMENT}" in overrides:
-        overrides = split_arguments(overrides)[1]  # compose knows no minutes=
     selected = {key: option for key, _, option in (item.partition("=") for item in overrides) if group_of(key)}
     lines = ["lit-gans train [GROUP=OPTION ...] [key=value ...]", ""]
     if selected:

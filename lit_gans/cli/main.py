@@ -66,7 +66,9 @@ def run(arguments: list[str]) -> int:
     if name != "train":
         print(command_help(name))
         return DONE
-    return exit_with_2(lambda: print(train_help(rest)))
+    from lit_gans.cli.commands.plan import without_minutes
+
+    return exit_with_2(lambda: print(train_help(without_minutes(rest))))
 
 
 def stopped(command: Callable[[], int]) -> int:

@@ -100,7 +100,7 @@ def planned(arguments: list[str]) -> list[str]:
         )
     flags = [item.partition("=")[0] for item in arguments if item.startswith("-")]
     if {*_PRINTING} & {*flags}:
-        return split_arguments(arguments)[1]
+        return _split(arguments)[1]
     processes = max(int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "SLURM_NTASKS"))
     if is_sweep(arguments) or processes > 1:
         what = "data=folder without model= and experiment=" if is_folder_alone else "experiment=photos"
@@ -115,9 +115,9 @@ def planned(arguments: list[str]) -> list[str]:
             f" experiment=FILE, with {flags[0]}."
         )
     resumes = values.get("resume", "none") != "none"
-    path = _plan_to_resume(values | split_arguments(arguments)[0]) if resumes else _plan(arguments)
+    path = _plan_to_resume(values | _split(arguments)[0]) if resumes else _plan(arguments)
     # a resumed run keeps the typed values, because the existing plan may have been written with different values
-    rest = (item for item in split_arguments(arguments)[1] if key_of(item) != "experiment")
+    rest = (item for item in _split(arguments)[1] if key_of(item) != "experiment")
     return [f"experiment={path}", *(item for item in rest if resumes or not _is_written(item))]
 
 
@@ -161,7 +161,12 @@ def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None)
     return path
 
 
-def split_arguments(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
+def without_minutes(arguments: list[str]) -> list[str]:
+    """Returns the arguments without the keys of a plan if `train` would plan with them."""
+    return _split(arguments)[1] if f"experiment={EXPERIMENT}" in arguments else arguments
+
+
+def _split(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
     """Splits arguments into the validated values of this command's own keys, and the arguments of `train`."""
     own = {item: yaml.safe_load(item.partition("=")[2]) for item in arguments if key_of(item) in _OWN_KEYS}
     values = validated(plan, {str(key_of(item)): value for item, value in own.items()}, skip=frozenset(("overrides",)))
@@ -170,7 +175,7 @@ def split_arguments(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
 
 def _plan(arguments: list[str]) -> Path:
     """Calls `plan` with the arguments of the command line."""
-    values, overrides = split_arguments(arguments)
+    values, overrides = _split(arguments)
     flags = [item for item in overrides if item.startswith("-")]
     if flags:
         raise RefusedInput(f"unrecognized arguments: {' '.join(flags)}: settings are given as key=value.")
