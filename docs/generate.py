@@ -110,12 +110,15 @@ def results() -> str:
         columns = {name: titles[name] for row in rows for name in row["scores"] if name in titles}
         lines = [f"| command | iterations | {' | '.join(columns.values())} |", "|---" * (2 + len(columns)) + "|"]
         runs: dict[tuple[str, int], list[dict[str, Any]]] = {}
-        for row in sorted(rows, key=lambda row: row["scores"].get(f"fid_{extractor}", 0.0)):
+        for row in rows:
             runs.setdefault((_SEED.sub("", row["command"]), row["iterations"]), []).append(row)
-        for (command, iterations), seeds in runs.items():
+        fid = f"fid_{extractor}"
+        for (command, iterations), seeds in sorted(
+            runs.items(), key=lambda item: statistics.fmean(row["scores"].get(fid, 0.0) for row in item[1])
+        ):
             typed = command.removeprefix("lit-gans train ")
             if len(seeds) > 1:
-                typed += f" seed={','.join(sorted(_seed(row['command']) for row in seeds))}"
+                typed += f" seed={','.join(sorted((_seed(row['command']) for row in seeds), key=int))}"
             values = [_mean([row["scores"][name] for row in seeds if name in row["scores"]]) for name in columns]
             lines.append(f"| `{typed}` | {iterations:,} | {' | '.join(values)} |")
         parts += [

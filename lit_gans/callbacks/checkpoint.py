@@ -92,7 +92,9 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._has_saved = False  # whether this process has saved a checkpoint
         self._signals, self._exchange, self._lock = StopSignals(), RankExchange(), ExitStack()
         self._requeue_signal: int | None = None
-        self._logged: float | None = None  # value that the last iteration has read
+        self._logged: float | None = None  # last value that was read
+        self._read_at = -1  # iteration that has logged a new value
+        self._has_validated = False  # whether a validation has ended in this run
         self._measured_at = -1  # iteration of the last measurement in this process
         self._last_at = -1  # iteration of the last saved checkpoint, or -1 if a measurement followed it
         self.stopped_by_signal = False  # whether a signal stopped the training early; equal on all ranks
@@ -208,6 +210,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._signals.again()
         self._saved_at = monotonic()
         self._exchange.start(trainer, self._saved_at)
+        self._read_at, self._has_validated = -1, False
         # a measurement that is repeated after a resume is not in the checkpoint
         self._last_at = -1 if self._measured_at == trainer.global_step else trainer.global_step
         refuse_other_run(trainer)
@@ -254,26 +257,37 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         value = self._monitor.new(trainer) if self.reads_logged or self._measured_at == step else None
         # a logged value that is equal to the last one was probably not logged again
         if value is not None and (self._measured_at == step or value != self._logged):
+            self._read_at = step
             self._save_best(trainer, value)
-        self._logged = value
+        if value is not None:
+            self._logged = value
         is_due = is_save_due or step % self.every_n_train_steps == 0
         if is_due or self._recent.is_permanent(step) or is_last_iteration(trainer):
             self._save_last(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
+            self._has_validated = True
             self._read_logged(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._monitor.refuse_unlogged(trainer, is_complete=True)
+        if self._has_validated or not trainer.enable_validation:
+            self._monitor.refuse_unlogged(trainer, is_complete=True)
         self._read_logged(trainer)
 
     def _read_logged(self, trainer: Trainer) -> None:
-        """Reads a value that a module has logged in validation or at the end of an epoch, after the last iteration."""
+        """Reads a value that a module has logged in validation or at the end of an epoch, after the last iteration.
+
+        A mean over the epoch of a value that the last iteration has also logged is not read.
+        """
         value = self._monitor.value(trainer) if self.reads_logged else None
-        if value is not None and value != self._logged:
-            self._logged = value
+        if value is None or value == self._logged:
+            return
+        self._logged = value
+        if self._read_at != trainer.global_step:
             self._save_best(trainer, value)
+            if self._last_at == trainer.global_step:  # last.ckpt must know the best value
+                self._save_last(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Saves the last iteration if it has not been saved, or if a measurement came after the save."""
@@ -314,22 +328,20 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._best.values = {step: value for step, value in self._best.values.items() if step in kept}
 
     def _forget_others(self, trainer: Trainer) -> None:
-        """Forgets the best values if they are of another metric or of an incomparable measurement.
-
-        The checkpoint of the previous best value is kept under its numbered name.
-        """
-        if not self._monitor.forgets(trainer):
-            return
-        self._best.values, self.untrained_value = {}, None
-        folder = self.folder(trainer)
-        iteration = _iteration_of(folder / "best.ckpt") if trainer.is_global_zero else None
-        if iteration is not None:
-            _rename_best(folder, iteration)
+        """Forgets the best values if they are of another metric or of an incomparable measurement."""
+        if self._monitor.forgets(trainer):
+            self._best.values, self.untrained_value = {}, None
 
     def _save_best(self, trainer: Trainer, value: float) -> None:
-        """Saves a checkpoint if its value is among the `save_top_k` best values, and removes displaced checkpoints."""
+        """Saves a checkpoint if its value is among the `save_top_k` best values, and removes displaced checkpoints.
+
+        The first best value replaces no checkpoint of values that were forgotten: that checkpoint gets a numbered name.
+        """
         self._forget_others(trainer)
         folder, step = self.folder(trainer), trainer.global_step
+        forgotten = _iteration_of(folder / "best.ckpt") if trainer.is_global_zero and not self._best.values else None
+        if forgotten is not None and forgotten != step:
+            _rename_best(folder, forgotten)
         displaced = self._best.add(step, value, lambda value: self._monitor.rank(trainer, value))
         is_best, path = step == self.best_step, numbered(folder, "best", step)
         if step in self._best.values:
@@ -374,12 +386,13 @@ def _iteration_of(path: Path) -> int | None:
 
 
 def _rename_best(folder: Path, iteration: int) -> None:
-    """Renames `best.ckpt` to its numbered name. If the numbered checkpoint exists, removes `best.ckpt` instead."""
+    """Renames `best.ckpt` to its numbered name, and replaces the checkpoint of this name."""
     path, new = folder / "best.ckpt", numbered(folder, "best", iteration)
-    if new.exists():
+    if new.exists() and path.samefile(new):  # a hard link, for which `rename` would do nothing
         remove(path)
-    else:
-        path.rename(new)
+        return
+    remove(new)
+    path.rename(new)
 
 
 def refuse_other_run(trainer: Trainer) -> None:

@@ -108,7 +108,8 @@ def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> t
 
     A failure is reported if all checks of the last `patience` iterations, at least two checks, show this failure. For
     the distance to the real images, the median of these checks decides, and for copies their mean. A run of at most
-    `patience` iterations is `learning`. The failures are tested in this order, with the thresholds of this module:
+    `patience` iterations, or of two checks, is `learning`. The failures are tested in this order, with the thresholds
+    of this module:
 
     - memorizing: more than 20 % of the samples are copies of training images.
     - diverging: samples are far from real images and come no closer, and the smallest distance of an earlier check was

@@ -82,12 +82,12 @@ class Monitor:
     def refuse_unlogged(self, trainer: Trainer, *, is_complete: bool = False) -> None:
         """Raises `RefusedInput` if nothing has logged the metric. Called after iterations and after epochs.
 
-        A GAN of this package without validation logs all values in its first iteration. Every other module is checked
-        after its first epoch, because it can log the metric in validation or at the end of an epoch.
+        A GAN of this package without validation logs all values in its first iteration. Every other module can log the
+        metric in validation or at the end of an epoch.
 
         Args:
             trainer: the trainer.
-            is_complete: whether an epoch has ended.
+            is_complete: whether an epoch has ended, with a validation if there is one.
         """
         logs_every_iteration = isinstance(trainer.lightning_module, AdversarialModule)
         if self._is_verified or not (is_complete or (logs_every_iteration and not trainer.enable_validation)):
@@ -212,10 +212,6 @@ class StopOnPlateau(GenerativeCallback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         self._monitor.refuse_unlogged(trainer)
-
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.current_epoch > 0:
-            self._monitor.refuse_unlogged(trainer, is_complete=True)
 
     def on_measure_end(self, trainer: Trainer) -> None:
         value = self._monitor.new(trainer)

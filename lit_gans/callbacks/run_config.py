@@ -91,9 +91,9 @@ def _changed(part: str, checkpoint: dict[str, Any], config: dict[str, Any]) -> d
     """
     stored = checkpoint.get(FORMAT_KEY, {}).get("config", {})
     saved, current = (flat({part: source[part]} if source.get(part) is not None else {}) for source in (stored, config))
-    same = [f"data.{name}" for name in (*_SAME_IMAGES, *_PATHS)]
-    names = [name for name in saved if name in current and saved[name] != current[name] and name not in same]
-    return {name: (saved[name], current[name]) for name in names}
+    same = (*_SAME_IMAGES, *_PATHS) if part == "data" else ()
+    names = [name for name in saved if name in current and name.rpartition(".")[2] not in same]
+    return {name: (saved[name], current[name]) for name in names if saved[name] != current[name]}
 
 
 def _has_text(path: Path, text: str) -> bool:

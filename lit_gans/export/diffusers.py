@@ -32,7 +32,7 @@ def save_diffusers(
 
     Args:
         module: an `AutoencoderKL` with `quantizer="kl"`, `asymmetric_padding=True` and the same `groups` everywhere.
-        folder: folder to write to. Files of an earlier export are replaced.
+        folder: folder to write to. The files of another autoencoder are replaced.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
         dtype: data type of the weights.
         scaling_factor, shift_factor: factors for diffusion models; null uses the factors of the module.
@@ -40,7 +40,7 @@ def save_diffusers(
     Raises:
         RefusedInput: if diffusers cannot represent the network, averaged weights are requested but do not exist, a
             weight is too large for float16, `scaling_factor` is not greater than 0, or the folder has files of these
-            names that no export has written.
+            names that are not of an autoencoder.
     """
     module = refuse_for_diffusers(module, scaling_factor)
     refuse_other_files(Path(folder), (WEIGHTS, CONFIG, CARD), describes_autoencoder(Path(folder)))

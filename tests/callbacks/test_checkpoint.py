@@ -135,10 +135,10 @@ def test_a_sharded_best_checkpoint_has_one_name_after_it_is_renamed(tmp_path, ex
     names = ["best.ckpt", "best-00000004.ckpt"] if exists else ["best.ckpt"]
     for name in names:
         (tmp_path / name).mkdir()
-        (tmp_path / name / "shard").touch()
+        (tmp_path / name / "shard").write_text(name)
     module._rename_best(tmp_path, 4)
     assert [path.name for path in tmp_path.iterdir()] == ["best-00000004.ckpt"]
-    assert (tmp_path / "best-00000004.ckpt/shard").exists()
+    assert (tmp_path / "best-00000004.ckpt/shard").read_text() == "best.ckpt", "the newer one"
 
 
 def test_a_resumed_run_that_keeps_more_of_the_best_keeps_the_first_one(kept, tmp_path):
@@ -320,6 +320,30 @@ def test_a_value_of_the_validation_selects_the_weights_that_it_validated(tmp_pat
     names = [f"best-{2 * iterations:08d}", f"best-{(3 if at_epoch_end else 4) * iterations:08d}", "best"]
     weights = [torch.load(tmp_path / f"checkpoints/{name}.ckpt")["state_dict"]["weight"].item() for name in names]
     assert weights == [int(names[0][5:]), int(names[1][5:]), 2 * iterations]
+
+
+def test_the_last_checkpoint_knows_the_best_value_of_its_validation(tmp_path):
+    Validates([5.0, 4.0, 3.0, 2.0, 1.5, 1.0]).fit(tmp_path, RunCheckpoint(every_n_train_steps=2, monitor="val/score"))
+    content = torch.load(tmp_path / "checkpoints/last.ckpt")
+    assert content["global_step"] == 12
+    assert content["callbacks"]["RunCheckpoint(val/score)"]["top"] == {12: 1.0}
+
+
+def test_the_mean_of_an_epoch_is_no_value_of_its_last_iteration(tmp_path):
+    class Forked(Validates):
+        def training_step(self, batch, batch_idx):
+            super().training_step(batch, batch_idx)
+            self.log("loss", 9.0 - self.global_step % 4, on_step=True, on_epoch=True)
+
+    checkpoint = RunCheckpoint(monitor="loss", save_top_k=4)
+    Forked([1.0] * 9).fit(tmp_path, checkpoint)
+    assert {*checkpoint._best.values.values()} <= {6.0, 7.0, 8.0, 9.0}
+
+
+def test_a_validation_that_comes_later_than_the_first_epoch_is_awaited(tmp_path):
+    checkpoint = RunCheckpoint(monitor="val/score")
+    Validates([3.0]).fit(tmp_path, checkpoint, val_check_interval=None, check_val_every_n_epoch=3)
+    assert (checkpoint.best_value, checkpoint.best_step) == (3.0, 12)
 
 
 def test_a_value_that_no_epoch_logs_is_refused(tmp_path):

@@ -80,8 +80,9 @@ class GansCLI(KeepsGivenSettings, LightningCLI):
             parser.link_arguments(f"data.init_args.{name}", f"model.init_args.{name}")
 
     def before_instantiate_classes(self) -> None:
-        data = self._get(self.config, "data")["init_args"]
-        for file in self._get(self.config, "config") or []:
+        chosen = self.config[self.subcommand]
+        data = chosen["data"].get("init_args") or Namespace()
+        for file in filter(None, chosen.get("config") or []):  # None for arguments in YAML instead of a file
             _refuse_other_sizes(str(file), yaml.safe_load(file.get_content()), data)
 
     def fit(self, **arguments: Any) -> None:
@@ -125,12 +126,12 @@ def _refuse_other_sizes(name: str, given: Any, data: Namespace) -> None:
     Args:
         name: path of the file.
         given: contents of the file.
-        data: arguments of the data. They replace the values of the model, and can also come from the command line. If
-            they do, the file's values of the model must equal its own values of the data.
+        data: arguments of the data. Those that exist replace the values of the model, and can also come from the
+            command line. If they do, the file's values of the model must equal its own values of the data.
     """
     model, own = (_init_args(given, group) for group in ("model", "data"))
     for key in _LINKED:
-        if key in model and model[key] not in (data.get(key), own.get(key, data.get(key))):
+        if key in model and key in data and model[key] not in (data[key], own.get(key, data[key])):
             raise RefusedInput(
                 f"{name}: model.{key} is {model[key]}, but the model uses the value of the data, {data.get(key)}: set"
                 f" data.init_args.{key}, and leave out model.init_args.{key}."

@@ -59,7 +59,8 @@ from lit_gans.training.module import AdversarialModule
 
 EXPERIMENT, MODEL = "photos", "dcgan"  # experiment that a plan is based on, and its model
 _OWN_KEYS = ("minutes", "output")  # keys of this command that are not part of a run's configuration
-_PRINTING = ("--cfg", "-c", "--info", "-i", "--hydra-help")  # flags of Hydra that print, and train nothing
+# flags of Hydra that print, and train nothing
+_PRINTING = re.compile(r"--(cfg|info|hydra-help)(=.*)?|-c(job|hydra|all)?|-i.*")
 _NOT_WRITTEN = ("experiment", "resume", "init_from", *_OWN_KEYS)
 _TRIAL = 3.0  # duration of a timed training run, in seconds
 _OVERHEAD = 0.05  # share of the time that is spent outside of iterations: startup, sample grids and checkpoints
@@ -99,7 +100,7 @@ def planned(arguments: list[str]) -> list[str]:
             f"unrecognized arguments: {' '.join(settings)}: settings are given as key=value, such as data.root=photos."
         )
     flags = [item.partition("=")[0] for item in arguments if item.startswith("-")]
-    if {*_PRINTING} & {*flags}:
+    if any(map(_PRINTING.fullmatch, arguments)):
         return _split(arguments)[1]
     processes = max(int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "SLURM_NTASKS"))
     if is_sweep(arguments) or processes > 1:

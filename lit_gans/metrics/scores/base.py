@@ -14,6 +14,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.identity import digest_of
 from lit_gans.metrics.extractors.base import Extractor, Features, Network, Widths
 
 Value = TypeVar("Value")
@@ -313,7 +314,7 @@ class StoredFeatures(FeatureScore):
 
     real_features: list[Tensor]
     fake_features: list[Tensor]
-    _of_real: tuple[Tensor, Any] | None = None  # features of the real images, and what was computed from them
+    _of_real: tuple[Any, Any] | None = None  # settings and digest of the real images, and what was computed from them
 
     def add_states(self) -> None:
         self.add_state("real_features", [], dist_reduce_fx="cat")
@@ -334,8 +335,9 @@ class StoredFeatures(FeatureScore):
 
     def of_real(self, real: Float[Tensor, "n f"], compute: Callable[[Tensor], Value]) -> Value:
         """Returns `compute(real)`, reused while `real` stays the same."""
-        if self._of_real is None or not torch.equal(self._of_real[0], real):
-            self._of_real = real, compute(real)
+        key = self.settings(), digest_of({"real": real})
+        if self._of_real is None or self._of_real[0] != key:
+            self._of_real = key, compute(real)
         return self._of_real[1]
 
 

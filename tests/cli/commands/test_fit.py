@@ -77,6 +77,29 @@ def test_a_file_with_another_image_size_of_the_model_is_refused(refused, ran, tm
     assert yaml.safe_load((tmp_path / "mine/config.yaml").read_text())["data"]["init_args"]["image_size"] == 32
 
 
+def test_data_without_an_image_size_leave_that_of_the_model(ran, refused, tmp_path, monkeypatch):
+    (tmp_path / "own_data.py").write_text(OWN_DATA)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = {"class_path": "DCGAN", "init_args": {"image_size": 16, "generator_width": 4, "discriminator_width": 4}}
+    trainer = {"max_steps": 1, "logger": False, "enable_checkpointing": False}
+    file = {"model": model, "data": "own_data.OwnData", "trainer": trainer}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(file))
+    ran("fit", "-c", "run.yaml")
+    ran("fit", "-c", "run.yaml", "-c", "{trainer: {max_steps: 2}}")
+
+
+OWN_DATA = """
+import torch
+from lightning.pytorch import LightningDataModule
+from torch.utils.data import DataLoader
+
+
+class OwnData(LightningDataModule):
+    def train_dataloader(self):
+        return DataLoader(torch.zeros(8, 3, 16, 16), batch_size=4)
+"""
+
+
 def test_a_run_yaml_of_others_runs_no_code(refused, tmp_path):
     (tmp_path / "run.yaml").write_text("seed_everything: !!python/object/apply:os.system ['touch executed']\n")
     assert "Problems parsing config" in refused("fit", "-c", "run.yaml")

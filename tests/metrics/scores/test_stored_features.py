@@ -38,7 +38,17 @@ def test_what_is_computed_from_the_real_images_is_computed_once(cls, monkeypatch
         assert values(score) == fresh(cls, real, features(40, seed))
         score.reset()
     assert sum(calls) == 1 + 2, "once by the score, and once by each fresh score"
+    assert all(not isinstance(part, torch.Tensor) for part in score._of_real[0]), "keeps no further features"
     score.update(features(10, 3), real=True)  # further real images
     score.update(features(40, 2))
     more = Features(*(torch.cat(pair) for pair in zip(real, features(10, 3), strict=True)))
     assert values(score) == fresh(cls, more, features(40, 2))
+
+
+def test_another_setting_is_computed_anew():
+    score, real, fake = PrecisionRecallDensityCoverage(), features(60, 0), features(40, 1)
+    score.update(real, real=True)
+    score.update(fake)
+    assert values(score) == fresh(PrecisionRecallDensityCoverage, real, fake)
+    score._computed, score.nearest = None, 1
+    assert score.named(type(score).compute(score)) != fresh(PrecisionRecallDensityCoverage, real, fake)
