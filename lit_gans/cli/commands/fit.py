@@ -50,7 +50,7 @@ class SaveGivenConfig(SaveConfigCallback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         refuse_other_run(trainer)
         path = Path(trainer.log_dir or trainer.default_root_dir) / self.config_filename
-        given = [Path(str(file)) for file in self.config.get("config") or []]
+        given = [Path(str(file)) for file in _files_of(self.config)]
         if not trainer.is_global_zero or (path.exists() and any(path.samefile(file) for file in given)):
             return
         if not continues_run(trainer):
@@ -82,7 +82,7 @@ class GansCLI(KeepsGivenSettings, LightningCLI):
     def before_instantiate_classes(self) -> None:
         chosen = self.config[self.subcommand]
         data = chosen["data"].get("init_args") or Namespace()
-        for file in filter(None, chosen.get("config") or []):  # None for arguments in YAML instead of a file
+        for file in _files_of(chosen):
             _refuse_other_sizes(str(file), yaml.safe_load(file.get_content()), data)
 
     def fit(self, **arguments: Any) -> None:
@@ -118,6 +118,11 @@ def _find_refused_input(error: BaseException | None) -> RefusedInput | None:
     while error is not None and not isinstance(error, RefusedInput):
         error = error.__cause__ or error.__context__
     return error
+
+
+def _files_of(config: Namespace) -> list[Any]:
+    """Returns the paths of the configuration files in parsed arguments. `-c` can also have YAML instead of a path."""
+    return [file for file in config.get("config") or [] if file is not None]
 
 
 def _refuse_other_sizes(name: str, given: Any, data: Namespace) -> None:
