@@ -116,9 +116,11 @@ def results() -> str:
         for (command, iterations), seeds in sorted(
             runs.items(), key=lambda item: statistics.fmean(row["scores"].get(fid, 0.0) for row in item[1])
         ):
-            typed = command.removeprefix("lit-gans train ")
             if len(seeds) > 1:
-                typed += f" seed={','.join(sorted((_seed(row['command']) for row in seeds), key=int))}"
+                command += f" seed={','.join(sorted((_seed(row['command']) for row in seeds), key=int))}"
+            else:
+                command = seeds[0]["command"]
+            typed = command.removeprefix("lit-gans train ")
             values = [_mean([row["scores"][name] for row in seeds if name in row["scores"]]) for name in columns]
             lines.append(f"| `{typed}` | {iterations:,} | {' | '.join(values)} |")
         parts += [
