@@ -93,7 +93,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._signals, self._exchange, self._lock = StopSignals(), RankExchange(), ExitStack()
         self._requeue_signal: int | None = None
         self._logged: float | None = None  # last value that was read
-        self._read_at = -1  # iteration that has logged a new value
+        self._logged_at = -1  # iteration that has logged a new value
         self._has_validated = False  # whether a validation has ended in this run
         self._measured_at = -1  # iteration of the last measurement in this process
         self._last_at = -1  # iteration of the last saved checkpoint, or -1 if a measurement followed it
@@ -210,7 +210,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._signals.again()
         self._saved_at = monotonic()
         self._exchange.start(trainer, self._saved_at)
-        self._read_at, self._has_validated = -1, False
+        self._logged, self._logged_at, self._has_validated = None, -1, False
         # a measurement that is repeated after a resume is not in the checkpoint
         self._last_at = -1 if self._measured_at == trainer.global_step else trainer.global_step
         refuse_other_run(trainer)
@@ -257,7 +257,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         value = self._monitor.new(trainer) if self.reads_logged or self._measured_at == step else None
         # a logged value that is equal to the last one was probably not logged again
         if value is not None and (self._measured_at == step or value != self._logged):
-            self._read_at = step
+            self._logged_at = step
             self._save_best(trainer, value)
         if value is not None:
             self._logged = value
@@ -284,7 +284,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         if value is None or value == self._logged:
             return
         self._logged = value
-        if self._read_at != trainer.global_step:
+        if self._logged_at != trainer.global_step:
             self._save_best(trainer, value)
             if self._last_at == trainer.global_step:  # last.ckpt must know the best value
                 self._save_last(trainer)

@@ -138,7 +138,7 @@ def _refuse_other_sizes(name: str, given: Any, data: Namespace) -> None:
     for key in _LINKED:
         if key in model and key in data and model[key] not in (data[key], own.get(key, data[key])):
             raise RefusedInput(
-                f"{name}: model.{key} is {model[key]}, but the model uses the value of the data, {data.get(key)}: set"
+                f"{name}: model.{key} is {model[key]}, but the model uses the value of the data, {data[key]}: set"
                 f" data.init_args.{key}, and leave out model.init_args.{key}."
             )
 

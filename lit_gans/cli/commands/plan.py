@@ -99,7 +99,6 @@ def planned(arguments: list[str]) -> list[str]:
         raise RefusedInput(
             f"unrecognized arguments: {' '.join(settings)}: settings are given as key=value, such as data.root=photos."
         )
-    flags = [item.partition("=")[0] for item in arguments if item.startswith("-")]
     if any(map(_PRINTING.fullmatch, arguments)):
         return _split(arguments)[1]
     processes = max(int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "SLURM_NTASKS"))
@@ -110,10 +109,11 @@ def planned(arguments: list[str]) -> list[str]:
             f"{what} chooses settings for one run on a single process by timing it: run `lit-gans plan {root}` once,"
             " then pass the file that it writes as experiment=FILE."
         )
-    if flags:
+    flag = next((item.partition("=")[0] for item in arguments if item.startswith("-")), None)
+    if flag is not None:
         raise RefusedInput(
-            f"{flags[0]} with experiment=photos: run `lit-gans plan` once, then pass the file that it writes as"
-            f" experiment=FILE, with {flags[0]}."
+            f"{flag} with experiment=photos: run `lit-gans plan` once, then pass the file that it writes as"
+            f" experiment=FILE, with {flag}."
         )
     resumes = values.get("resume", "none") != "none"
     path = _plan_to_resume(values | _split(arguments)[0]) if resumes else _plan(arguments)
