@@ -79,15 +79,6 @@ def is_published(path: str | Path) -> bool:
     return isinstance(config, dict) and "_class_name" in config
 
 
-def describes_autoencoder(folder: Path) -> bool:
-    """Returns whether the `config.json` of a folder is that of an autoencoder that `read_published` loads."""
-    try:
-        _read_config(folder)
-    except RefusedInput:
-        return False
-    return True
-
-
 def read_published(path: str | Path) -> Published:
     """Loads an autoencoder to the CPU.
 
@@ -101,7 +92,7 @@ def read_published(path: str | Path) -> Published:
     """
     path = Path(path)
     if path.is_dir():
-        config = _read_config(path)
+        config = read_config(path)
         tensors, rename = _read_folder(path), _OLD_ATTENTION
     elif path.is_file():
         tensors = _read_file(path)
@@ -140,7 +131,12 @@ def write_diffusers(folder: str | Path, config: Mapping[str, Any], tensors: Mapp
 # ---- the folder of diffusers
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, Any]:
+    """Reads the `config.json` of a folder that diffusers wrote, including default values.
+
+    Raises:
+        RefusedInput: the file is missing or damaged, or does not describe a supported autoencoder.
+    """
     path = folder / CONFIG
     if not path.is_file():
         nested = folder / "vae"

@@ -33,15 +33,6 @@ def is_exported(folder: str | Path) -> bool:
     return (Path(folder) / WEIGHTS).is_file() and (Path(folder) / CONFIG).is_file()
 
 
-def describes_networks(folder: Path) -> bool:
-    """Returns whether the `config.json` of a folder is one that `lit-gans export` writes."""
-    try:
-        _read_config(folder / CONFIG)
-    except RefusedInput:
-        return False
-    return True
-
-
 def read_exported(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Any]]:
     """Reads an exported folder on the CPU. No code in the folder is executed.
 
@@ -52,7 +43,7 @@ def read_exported(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict
     Raises:
         RefusedInput: a file is missing or damaged.
     """
-    config, tensors = _read_config(folder / CONFIG), _read_weights(folder / WEIGHTS)
+    config, tensors = read_config(folder), _read_weights(folder / WEIGHTS)
     return config, tensors, read_training(folder, tensors) if (folder / TRAINING).is_file() else {}
 
 
@@ -80,7 +71,7 @@ def read_training(folder: Path, tensors: Mapping[str, Tensor] | None = None) -> 
             " networks. To resume a run, export it with optimizers=true."
         )
     rest = read_torch_file(path)
-    iteration = _read_config(folder / CONFIG)["iteration"]
+    iteration = read_config(folder)["iteration"]
     matches = isinstance(rest, dict) and rest.get("global_step") == iteration
     if matches:
         tensors = _read_weights(folder / WEIGHTS) if tensors is None else tensors
@@ -111,7 +102,13 @@ def downloaded(address: str) -> Path:
         return Path(hub.snapshot_download(address.removeprefix(HUB), allow_patterns=[WEIGHTS, CONFIG, TRAINING]))
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, Any]:
+    """Reads the `config.json` of an exported folder.
+
+    Raises:
+        RefusedInput: the file is missing or damaged, or no export of `lit_gans` has written it.
+    """
+    path = folder / CONFIG
     with refusing(f"{path} cannot be read as JSON"):
         config = json.loads(path.read_bytes())
     for name, kind in _KINDS.items():

@@ -8,7 +8,7 @@ from typing import cast
 
 from torch import nn
 
-from lit_gans.checkpoints.diffusers import CONFIG, DOWN, UP, WEIGHTS, describes_autoencoder, write_diffusers
+from lit_gans.checkpoints.diffusers import CONFIG, DOWN, UP, WEIGHTS, read_config, write_diffusers
 from lit_gans.checkpoints.exported import CARD
 from lit_gans.common.errors import RefusedInput, refuse_not_positive
 from lit_gans.common.size import sides
@@ -43,7 +43,7 @@ def save_diffusers(
             names that are not of an autoencoder.
     """
     module = refuse_for_diffusers(module, scaling_factor)
-    refuse_other_files(Path(folder), (WEIGHTS, CONFIG, CARD), describes_autoencoder(Path(folder)))
+    refuse_other_files(Path(folder), (WEIGHTS, CONFIG, CARD), read_config)
     network = cast(Autoencoder, module.sampling_generator(weights))
     groups = _groups(network)
     hparams, (height, width) = module.hparams, sides(module.image_size)

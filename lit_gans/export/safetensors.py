@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +18,8 @@ from lit_gans.checkpoints.exported import (
     SAMPLES,
     TRAINING,
     WEIGHTS,
-    describes_networks,
     networks_digest,
+    read_config,
 )
 from lit_gans.checkpoints.format import EMA_KEY, FORMAT_KEY, read_checkpoint, split
 from lit_gans.common.atomic import replacing
@@ -76,7 +76,7 @@ def save_networks(
     # copies, because safetensors does not support tensors that share memory
     copies = {name: value.clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
     folder = Path(folder)
-    refuse_other_files(folder, (WEIGHTS, CONFIG, CARD, SAMPLES, TRAINING), describes_networks(folder))
+    refuse_other_files(folder, (WEIGHTS, CONFIG, CARD, SAMPLES, TRAINING), read_config)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / TRAINING).unlink(missing_ok=True)  # an existing file would belong to different networks
     with replacing(folder / WEIGHTS) as part:
@@ -93,19 +93,23 @@ def save_networks(
     return folder
 
 
-def refuse_other_files(folder: Path, names: Iterable[str], is_export: bool) -> None:
+def refuse_other_files(folder: Path, names: Iterable[str], read: Callable[[Path], Any]) -> None:
     """Raises `RefusedInput` if an export would replace files that no export has written.
 
     Args:
         folder: folder of the export.
         names: names of the files that the export writes.
-        is_export: whether an export has written the files that exist in the folder.
+        read: function that reads the configuration in a folder, and refuses one that no export has written.
     """
     others = [name for name in names if (folder / name).exists()]
-    if others and not is_export:
+    if not others:
+        return
+    try:
+        read(folder)
+    except RefusedInput:
         raise RefusedInput(
             f"{folder} has {', '.join(others)}, which would be replaced: choose another folder (output=)."
-        )
+        ) from None
 
 
 def write_file(path: Path, text: str) -> None:

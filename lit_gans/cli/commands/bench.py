@@ -153,6 +153,9 @@ def bench(
     print(text)
     if output is not None:
         Path(output).with_suffix(".md").write_text(f"{text}\n", encoding="utf-8")
+    if result["failed"] and not (result["cells"] or result["out_of_memory"]):
+        name, sentence = next(iter(result["failed"].items()))
+        raise RefusedInput(f"no combination was measured; the first, {name}, failed: {sentence}")
     return result
 
 

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 def sample(
     checkpoint: str,
-    num: int = 64,
+    num: int | None = None,
     seed: int = 0,
     label: int | None = None,
     input: str | None = None,
@@ -58,7 +58,7 @@ def sample(
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
             hf://owner/name. For a run folder, the best checkpoint is used, or the last checkpoint if there is no best
             checkpoint.
-        num: number of images.
+        num: number of images; null generates 64 images, or translates all images of `input`.
         seed: seed of the latents.
         label: class of all images, for a model that was trained with classes; null cycles through all classes.
         input: image to translate or folder of images, for pix2pix and CycleGAN. Every output image has the name of its
@@ -82,7 +82,7 @@ def sample(
     folder = generated_folder(output, checkpoint, source)
     content = read_checkpoint(source)
     module = module_from(content, checkpoint)
-    module.labels(num, label)  # raises an error before any image is generated
+    module.labels(1, label)  # raises an error before any image is generated
     module.sampling_generator(weights)
     refuse_truncation(module, truncation)
     turn(module, direction)
@@ -91,7 +91,7 @@ def sample(
         if whole is None:
             whole = (config_of(content).get("data") or {}).get("whole_size") is not None
         read = read_with(frame, value_range, max_pixels)
-        names, images = _translations(module, input, folder, seed, weights, read, whole)
+        names, images = _translations(module, input, num, folder, seed, weights, read, whole)
     else:
         reading = {"input": input, "value_range": value_range, "whole": whole}
         for key, value in reading.items():
@@ -99,29 +99,33 @@ def sample(
                 raise RefusedInput(
                     f"{key}={value}: a {type(module).__name__} generates images from noise; leave out {key}=."
                 )
+        num = 64 if num is None else num
         logger.info("generating %s images", f"{num:,}")
         names = [f"{index:05d}" for index in range(num)]
         latents = truncated(module.latents(num, seed), truncation)
         images = [*module.decode(latents, labels=module.labels(num, label), weights=weights, seed=seed)]
     if module.image_size == 1:
         return _write_points(torch.stack(images), folder)
-    columns = module.num_classes if label is None and 0 < module.num_classes <= num else math.ceil(len(images) ** 0.5)
+    columns = (
+        module.num_classes if label is None and 0 < module.num_classes <= len(images) else math.ceil(len(images) ** 0.5)
+    )
     return _write_images(images, names, columns, folder, frame)
 
 
 def _translations(
     module: Translator,
     folder: str | None,
+    num: int | None,
     output: Path,
     seed: int,
     weights: Weights | None,
     frame: Frame,
     whole: bool,
 ) -> tuple[list[str], list[Float[Tensor, "c _ _"]]]:
-    """Returns the names and translations of the images in a folder, for the folder `output`."""
+    """Returns the names and translations of the first images in a folder, for the folder `output`."""
     if folder is None:
         raise RefusedInput(f"{module.name} translates images: add input=FOLDER.")
-    paths = images_at(folder)
+    paths = images_at(folder)[:num]
     if output.resolve() in {path.parent.resolve() for path in paths}:
         raise RefusedInput(f"output={output} is the folder of the input images, which might be replaced: use another.")
     names: list[str] = []

@@ -41,6 +41,11 @@ def test_cells_are_measured_written_and_shown(ran, tmp_path):
     assert "- failed: dcgan fp16 4: mode fp16 needs a CUDA device." in table
 
 
+def test_a_bench_without_any_measurement_fails(refused):
+    said = refused("bench", "gans=[dcgan,sngan]", "modes=[fp16]", *TINY)
+    assert "no combination was measured; the first, dcgan fp16 4, failed: mode fp16 needs a CUDA device." in said
+
+
 class Dense(AdversarialModule):
     """Has neither widths nor patches."""
 

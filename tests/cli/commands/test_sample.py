@@ -83,6 +83,11 @@ def test_every_image_is_translated_to_a_file_of_the_same_name(ran, saved, pictur
     images = load(path).translate(read(pictures), seed=4)
     for picture, image in zip(images_at(pictures), images, strict=True):
         assert_shows(tmp_path / "made" / f"{picture.stem}.png", image)
+    assert "2 images" in ran("sample", f"checkpoint={path}", f"input={pictures}", "num=2", "output=two")
+    assert {made.stem for made in (tmp_path / "two").iterdir()} == {
+        *(each.stem for each in images_at(pictures)[:2]),
+        "grid",
+    }
     for name in ("10.png", "grid.png"):
         Image.new("L", (16, 16), 90).save(pictures / name)
     ran("sample", f"checkpoint={path}", f"input={pictures}", "output=more")
