@@ -10,6 +10,7 @@ from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.accelerators import CPUAccelerator
+from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.loggers import Logger
@@ -105,26 +106,42 @@ class Rows(Logger):
         self.rows.append((step, metrics))
 
 
-def test_loggers_receive_a_row_after_the_last_hook_of_the_iteration(tmp_path):
+def test_loggers_receive_a_row_after_the_last_hook_of_an_iteration_and_of_an_epoch(tmp_path):
     """`row_of_iteration` can go once they receive it before."""
     logger, early = Rows(), []
 
-    class Early(Callback):
+    def logged_in_iterations():
+        return [(step, values) for step, values in logger.rows if "val/index" not in values]
+
+    class Early(Checkpoint):
         def on_train_batch_end(self, trainer, *_):
             if row := _compat.row_of_iteration(trainer):
-                assert len(logger.rows) == len(early), "not yet handed over"
+                assert len(logged_in_iterations()) == len(early), "not yet handed over"
                 early.append((row[0], {name: float(value) for name, value in row[1].items()}))
+
+        on_validation_end = on_train_epoch_end = on_train_end = on_train_batch_end
 
     class Logging(BoringModel):
         def training_step(self, batch, batch_idx):
             self.log("index", float(batch_idx))
             return super().training_step(batch, batch_idx)
 
-    settings = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
-    settings |= {"accelerator": "cpu", "default_root_dir": tmp_path, "log_every_n_steps": 2}
-    trainer = Trainer(max_steps=5, limit_val_batches=0, logger=logger, callbacks=[Early()], **settings)
+        def validation_step(self, batch, batch_idx):
+            self.log("val/index", float(batch_idx))
+
+        def on_train_epoch_end(self):
+            self.log("ends", float(self.current_epoch))
+
+    settings = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    settings |= {"default_root_dir": tmp_path, "log_every_n_steps": 2}
+    settings |= {"limit_train_batches": 4, "limit_val_batches": 1, "max_epochs": 2, "num_sanity_val_steps": 1}
+    trainer = Trainer(logger=logger, callbacks=[Early()], **settings)
     trainer.fit(Logging())
-    assert early == logger.rows == [(step, {"epoch": 0, "index": float(step)}) for step in (1, 3)]
+    rows = [
+        [(4 * epoch + batch, {"index": float(batch)}) for batch in (1, 3)] + [(4 * epoch + 3, {"ends": float(epoch)})]
+        for epoch in (0, 1)
+    ]
+    assert early == logged_in_iterations() == [(step, {"epoch": step // 4, **values}) for step, values in sum(rows, [])]
 
 
 def test_the_command_line_still_trains_with_the_settings_of_a_checkpoint():

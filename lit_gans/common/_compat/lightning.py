@@ -123,18 +123,20 @@ def cluster_environment(trainer: Trainer) -> ClusterEnvironment | None:
 
 
 def row_of_iteration(trainer: Trainer) -> tuple[int, dict[str, Any]] | None:
-    """Returns the step and the values that Lightning will log after this iteration, or None if it logs no values.
+    """Returns the step and the values that Lightning will log after this hook, or None if there are no values.
 
-    Reads `Trainer._logger_connector` and `_batches_that_stepped`. The loggers receive the values only after the last
-    hook of the iteration, and therefore after callbacks have written checkpoints:
+    Reads `Trainer._logger_connector` and `_batches_that_stepped`. The loggers receive the values of an iteration or
+    an epoch only after its last hook, and therefore after callbacks have written checkpoints:
     https://github.com/Lightning-AI/pytorch-lightning/blob/2.6.6/src/lightning/pytorch/loops/training_epoch_loop.py.
     No issue found.
     """
     connector = trainer._logger_connector
-    values = dict(connector.metrics["log"]) if connector.should_update_logs else {}
+    ends_epoch = connector._first_loop_iter is None  # such values are logged with the step of the last iteration
+    is_due = trainer.training and (ends_epoch or connector.should_update_logs)  # values of a validation are logged now
+    values = dict(connector.metrics["log"]) if is_due else {}
     if not values:
         return None
-    step = values.pop("step", trainer.fit_loop.epoch_loop._batches_that_stepped)
+    step = values.pop("step", trainer.fit_loop.epoch_loop._batches_that_stepped - ends_epoch)
     return int(step), {"epoch": trainer.current_epoch, **values}
 
 
