@@ -92,8 +92,6 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._has_saved = False  # whether this process has saved a checkpoint
         self._signals, self._exchange, self._lock = StopSignals(), RankExchange(), ExitStack()
         self._requeue_signal: int | None = None
-        self._logged: float | None = None  # last value that was read
-        self._logged_at = -1  # iteration that has logged a new value
         self._has_validated = False  # whether a validation has ended in this run
         self._measured_at = -1  # iteration of the last measurement in this process
         self._last_at = -1  # iteration of the last saved checkpoint, or -1 if a measurement followed it
@@ -210,7 +208,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._signals.again()
         self._saved_at = monotonic()
         self._exchange.start(trainer, self._saved_at)
-        self._logged, self._logged_at, self._has_validated = None, -1, False
+        self._has_validated = False
         # a measurement that is repeated after a resume is not in the checkpoint
         self._last_at = -1 if self._measured_at == trainer.global_step else trainer.global_step
         refuse_other_run(trainer)
@@ -253,14 +251,9 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
             self.stopped_by_signal = not is_last_iteration(trainer)
             trainer.should_stop = True
         self._monitor.refuse_unlogged(trainer)
-        # reading `trainer.callback_metrics` is slow, and measured values change only in a measurement
-        value = self._monitor.new(trainer) if self.reads_logged or self._measured_at == step else None
-        # a logged value that is equal to the last one was probably not logged again
-        if value is not None and (self._measured_at == step or value != self._logged):
-            self._logged_at = step
-            self._save_best(trainer, value)
+        value = self._monitor.new(trainer) if self._measured_at == step else self._monitor.logged(trainer)
         if value is not None:
-            self._logged = value
+            self._save_best(trainer, value)
         is_due = is_save_due or step % self.every_n_train_steps == 0
         if is_due or self._recent.is_permanent(step) or is_last_iteration(trainer):
             self._save_last(trainer)
@@ -276,18 +269,13 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._read_logged(trainer)
 
     def _read_logged(self, trainer: Trainer) -> None:
-        """Reads a value that a module has logged in validation or at the end of an epoch, after the last iteration.
-
-        A mean over the epoch of a value that the last iteration has also logged is not read.
-        """
-        value = self._monitor.value(trainer) if self.reads_logged else None
-        if value is None or value == self._logged:
+        """Reads a value that a module has logged in validation or at the end of an epoch, after the last iteration."""
+        value = self._monitor.logged(trainer)
+        if value is None:
             return
-        self._logged = value
-        if self._logged_at != trainer.global_step:
-            self._save_best(trainer, value)
-            if self._last_at == trainer.global_step:  # last.ckpt must know the best value
-                self._save_last(trainer)
+        self._save_best(trainer, value)
+        if self._last_at == trainer.global_step:  # last.ckpt must know the best value
+            self._save_last(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Saves the last iteration if it has not been saved, or if a measurement came after the save."""

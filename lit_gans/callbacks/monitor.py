@@ -31,7 +31,8 @@ class Monitor:
         self.reads_logged = name not in (None, "auto") and not name.startswith(_METRIC)  # see `GenerativeCallback`
         self.metric: str | None = None  # key of the metric of the values that the callback has kept
         self.protocol: Mapping[str, Any] = {}  # protocol of these values; empty if none is known
-        self.read_at = -1  # iteration of the last value that `new` has returned
+        self.read_at = -1  # iteration of the last value that was returned
+        self._last: float | None = None  # last value that was read in this run
         self._is_verified = False  # whether `refuse_unlogged` has checked this run
 
     def state_key(self, name: str) -> str:
@@ -72,7 +73,7 @@ class Monitor:
 
     def start(self, trainer: Trainer) -> None:
         """At the start of a new or resumed run, marks the value of this iteration as read."""
-        self._is_verified, self.read_at = False, trainer.global_step
+        self._is_verified, self.read_at, self._last = False, trainer.global_step, None
 
     def refuse_unmeasured(self, trainer: Trainer) -> None:
         """Raises `RefusedInput` if the key begins with `metric/` and no callback measures it."""
@@ -107,8 +108,23 @@ class Monitor:
         owners = self._owners(trainer)
         if owners and all(owner.measured_at != step for owner in owners):
             return None
-        self.read_at = step
-        return self.value(trainer)
+        self.read_at, self._last = step, self.value(trainer)
+        return self._last
+
+    def logged(self, trainer: Trainer) -> float | None:
+        """Returns a value that a module has logged since the last call, or None if there is none.
+
+        A value that is equal to the last one was probably not logged again. A mean over the epoch of a value that the
+        last iteration has also logged is not returned.
+        """
+        value = self.value(trainer) if self.reads_logged else None  # reading `trainer.callback_metrics` is slow
+        if value is None or value == self._last:
+            return None
+        self._last = value
+        if self.read_at == trainer.global_step:
+            return None
+        self.read_at = trainer.global_step
+        return value
 
     def value(self, trainer: Trainer) -> float | None:
         """Returns the last value averaged over ranks, or None if there is no value."""

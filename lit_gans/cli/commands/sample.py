@@ -106,9 +106,8 @@ def sample(
         images = [*module.decode(latents, labels=module.labels(num, label), weights=weights, seed=seed)]
     if module.image_size == 1:
         return _write_points(torch.stack(images), folder)
-    columns = (
-        module.num_classes if label is None and 0 < module.num_classes <= len(images) else math.ceil(len(images) ** 0.5)
-    )
+    has_every_class = label is None and 0 < module.num_classes <= len(images)
+    columns = module.num_classes if has_every_class else math.ceil(len(images) ** 0.5)
     return _write_images(images, names, columns, folder, frame)
 
 
