@@ -340,6 +340,31 @@ def test_the_mean_of_an_epoch_is_no_value_of_its_last_iteration(tmp_path):
     assert {*checkpoint._best.values.values()} == {6.0, 7.0, 8.0, 9.0}
 
 
+def test_a_value_that_is_logged_once_counts_once_if_something_is_measured_in_its_iteration(tmp_path):
+    class Measured(RunCheckpoint):
+        def on_train_batch_end(self, trainer, *rest):
+            if trainer.global_step == 3:
+                self.on_measure_end(trainer)
+            super().on_train_batch_end(trainer, *rest)
+
+    class Once(Validates):
+        def training_step(self, batch, batch_idx):
+            super().training_step(batch, batch_idx)
+            if self.trainer.global_step == 3:
+                self.log("score", 3.0)
+
+    checkpoint = Measured(monitor="score", save_top_k=20)
+    Once([1.0] * 9).fit(tmp_path, checkpoint)
+    assert checkpoint._best.values == {3: 3.0}
+
+
+def test_a_second_run_saves_a_best_checkpoint_of_a_value_that_the_first_has_had(tmp_path):
+    checkpoint = RunCheckpoint(monitor="val/score")
+    for name in ("first", "second"):
+        Validates([2.0, 2.0]).fit(tmp_path / name, checkpoint, max_epochs=1)
+        assert (tmp_path / name / "checkpoints/best.ckpt").exists()
+
+
 def test_a_validation_that_comes_later_than_the_first_epoch_is_awaited(tmp_path):
     checkpoint = RunCheckpoint(monitor="val/score")
     Validates([3.0]).fit(tmp_path, checkpoint, val_check_interval=None, check_val_every_n_epoch=3)
