@@ -90,9 +90,9 @@ def bench(
 
     Every combination of a GAN, a mode, a batch size and a strategy is trained for a short time. Prints the number of
     real images per second over all processes and discriminator steps, the median duration of an iteration in
-    milliseconds, the number of operations of torch in an iteration without views, and the peak memory. On a GPU, this
-    is the memory that torch allocates; on a CPU, it is the memory that the process uses. Operations are counted on a
-    single process without a strategy, and not in compiled networks.
+    milliseconds, the number of operations of torch in an iteration without views, and the peak memory. It is the
+    memory that torch allocates on a GPU, or that the process uses on a CPU. Operations are counted on a single process
+    without a strategy, and not in compiled networks.
 
     On a GPU, also prints the time in which the host launches an iteration, and the time in which the GPU computes an
     iteration whose work is launched in advance. The iteration is host-bound if the host needs longer, and otherwise
@@ -104,9 +104,8 @@ def bench(
     averaged generator, and every tenth iteration writes a row of `metrics.csv`.
 
     First, the first GAN is measured in the first mode with the smallest batch. Then come the combinations that differ
-    from this one in a single value, so that every value is measured early: other batch sizes, modes, GANs and
-    strategies. Combinations that do not fit into memory say so in the table. Combinations that fail or do not start
-    within the time limit are listed.
+    from this one in a single value, so that every value is measured early. Combinations that do not fit into memory say
+    so in the table. Combinations that fail or do not start within the time limit are listed.
 
     Args:
         gans: names of GANs; null measures all GANs of this package, beginning with DCGAN.
