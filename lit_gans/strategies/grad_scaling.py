@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lit_gans.common._compat.lightning import run_hooks_before_step
 from lit_gans.common._compat.torch import scale_of, version_of
+from lit_gans.common.errors import RefusedInput
 from lit_gans.common.lightning import LightningModule, MixedPrecision, Strategy, rank_zero_warn
 from lit_gans.strategies.module_networks import (
     OptimizedNetwork,
@@ -64,7 +65,7 @@ class NetworkScaling(MixedPrecision):
     lit_gans select this plugin in fp16.
 
     If an optimizer steps without gradients, nothing happens, as in float32. Lightning's plugin raises an error in this
-    case. A warning is issued if gradients are changed while they are scaled, for example if they are clipped by any
+    case. A step that is skipped after its gradients were clipped does not change the next step. A warning is issued if gradients are changed while they are scaled, for example if they are clipped by any
     other means than `self.clip_gradients`.
 
     With fused optimizers, the device decides whether a step is skipped. With all other optimizers, torch's scaler reads
@@ -73,6 +74,10 @@ class NetworkScaling(MixedPrecision):
     Args:
         device: device type of autocast.
         make_scaler: function that returns a new scaler; `None` uses torch's default scaler.
+
+    Raises:
+        RefusedInput: a backward pass would add scaled gradients to unscaled ones, or a step does not unscale them,
+            because it is a step of the optimizer that `configure_optimizers` returned, not of `self.optimizers()`.
     """
 
     def __init__(self, device: str = "cuda", make_scaler: Callable[[], torch.amp.GradScaler] | None = None) -> None:
@@ -80,11 +85,14 @@ class NetworkScaling(MixedPrecision):
         super().__init__("16-mixed", device, self._make_scaler())
         self._scalers: dict[str, torch.amp.GradScaler] = {}
         self._networks: dict[str, OptimizedNetwork] = {}
-        self._unscaled: set[str] = set()  # networks whose gradients have been unscaled since their last step
+        # networks whose gradients have been computed since their last step, and whether they are unscaled
+        self._are_unscaled: dict[str, bool] = {}
         self._gradients = ScaledGradients()
 
     def connect(self, model: Any, optimizers: list[torch.optim.Optimizer], lr_schedulers: list[Any]) -> Any:
-        self._networks = find_networks(optimizers, model)
+        self._networks, self._are_unscaled = find_networks(optimizers, model), {}
+        for network in self._networks.values():
+            network.optimizer.register_step_pre_hook(partial(self._refuse_scaled, network))
         return super().connect(model, optimizers, lr_schedulers)
 
     def pre_backward(self, tensor: Tensor, module: LightningModule) -> Tensor:
@@ -102,6 +110,14 @@ class NetworkScaling(MixedPrecision):
     ) -> None:
         networks = self._networks
         trained = trained_network(networks, tensor) if network is None else network_named(networks, network)
+        if self._are_unscaled.get(trained.name):  # the step for which they were unscaled has not come
+            if any(p.grad is not None and bool(p.grad.any()) for p in trained.parameters):
+                raise RefusedInput(
+                    f"self.clip_gradients has unscaled the gradients of {trained.name}, and this backward pass would add"
+                    " scaled gradients to them: clip after the last backward pass, or call zero_grad() first."
+                )
+            self._scaler(trained.name).update()
+        self._are_unscaled[trained.name] = False
         super().backward(self._scaler(trained.name).scale(tensor), model, optimizer, *args, **kwargs)
         self._gradients.note(trained.parameters)
 
@@ -118,21 +134,27 @@ class NetworkScaling(MixedPrecision):
         closure()  # may run a backward pass, so unscale only afterwards
         self._unscale(network)
         run_hooks_before_step(self, model, optimizer)
-        if network.name not in self._unscaled:  # a scaler's step would raise an error without gradients
+        if not self._are_unscaled.pop(network.name, False):  # a scaler's step would raise an error without gradients
             return optimizer.step(**kwargs)
-        self._unscaled.discard(network.name)
         scaler = self._scaler(network.name)
         output = scaler.step(optimizer, **kwargs)
         scaler.update()
         return output
 
     def _unscale(self, network: OptimizedNetwork) -> None:
-        """Unscales the gradients of a network once before each step. Does nothing if the network has no gradients."""
-        if network.name in self._unscaled or all(parameter.grad is None for parameter in network.parameters):
+        """Unscales the gradients of a network once before each step. Does nothing if no backward computed gradients."""
+        if self._are_unscaled.get(network.name) is not False or not _has_gradients(network):
             return
         self._gradients.check(network.name, network.parameters)
         self._scaler(network.name).unscale_(network.optimizer)  # the torch optimizer, not Lightning's wrapper
-        self._unscaled.add(network.name)
+        self._are_unscaled[network.name] = True
+
+    def _refuse_scaled(self, network: OptimizedNetwork, *_: Any) -> None:
+        if self._are_unscaled.get(network.name) is False and _has_gradients(network):
+            raise RefusedInput(
+                f"the optimizer of {network.name} would step with gradients that are scaled for fp16: step the optimizer"
+                " that self.optimizers() returns, which unscales them first."
+            )
 
     def state_dict(self) -> dict[str, Any]:
         return {name: scaler.state_dict() for name, scaler in self._scalers.items()}
@@ -148,6 +170,10 @@ class NetworkScaling(MixedPrecision):
 
     def _scaler(self, name: str) -> torch.amp.GradScaler:
         return self._scalers.setdefault(name, self._make_scaler())
+
+
+def _has_gradients(network: OptimizedNetwork) -> bool:
+    return any(parameter.grad is not None for parameter in network.parameters)
 
 
 def scale_each_network(strategy: Strategy) -> None:

@@ -109,6 +109,57 @@ def test_a_loss_that_depends_on_two_unfrozen_networks_is_refused():
         train_own(FreezesNothing, devices=1, plugins=[WithoutAutocast()])
 
 
+class SkipsSteps(Own):
+    """Clips, and leaves out the steps of the third iteration, as on a peak of the loss."""
+
+    sets_to_none = True
+
+    def step(self, optimizer):
+        self.clip_gradients(optimizer, 1e9, "norm")
+        if self.trainer.fit_loop.epoch_loop.batch_idx != 2:
+            optimizer.step()
+        optimizer.zero_grad(set_to_none=self.sets_to_none)
+
+
+class SkipsStepsWithZeros(SkipsSteps):
+    sets_to_none = False
+
+
+@pytest.mark.parametrize("module", [SkipsSteps, SkipsStepsWithZeros])
+def test_a_step_that_is_left_out_does_not_change_the_next(module):
+    scaled = train_own(module, devices=1, plugins=[WithoutAutocast()]).state_dict()
+    torch.testing.assert_close(scaled, train_own(module, devices=1).state_dict(), rtol=1e-5, atol=1e-6)
+
+
+class ClipsTooEarly(Own):
+    def critic_backward(self, real, fake):
+        super().critic_backward(real, fake)
+        self.clip_gradients(self.optimizers()[1], 1e9, "norm")
+        super().critic_backward(real, fake)
+
+
+class StepsItsOwn(Own):
+    def configure_optimizers(self):
+        self.own = super().configure_optimizers()
+        return self.own
+
+    def step(self, optimizer):
+        super().step(next(each for each in self.own if each is optimizer.optimizer))
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (ClipsTooEarly, "this backward pass would add scaled gradients to them: clip after the last backward pass"),
+        (StepsItsOwn, r"the optimizer of critic would step with gradients that are scaled for fp16: step the optimizer"),
+    ],
+)
+def test_scaled_gradients_that_would_be_taken_for_unscaled_ones_are_refused(module, message):
+    train_own(module, devices=1)
+    with pytest.raises(RefusedInput, match=message):
+        train_own(module, devices=1, plugins=[WithoutAutocast()])
+
+
 def on_a_rank():
     """Trains with Lightning's scaler under autocast to float16, and returns the weights and the networks' scales."""
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
