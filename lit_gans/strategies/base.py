@@ -85,6 +85,7 @@ from lit_gans.strategies.gradients import (
     BLOCKED,
     NONE,
     Gradients,
+    norms,
     running_backward,
     sums,
     which_differ,
@@ -138,7 +139,7 @@ class NetworkStrategy(DDPStrategy):
     refused_optimizers: frozenset[str] = frozenset()  # class names of optimizers that cannot step sharded parameters
 
     _failed = False
-    _statistics: list[Tensor] | None = None
+    _norms: list[NormBase] | None = None  # normalization layers whose statistics may be averaged
     _hooks: tuple[RemovableHandle, ...] = ()
     _watch: WatchManualOptimization | None = None
 
@@ -259,7 +260,7 @@ class NetworkStrategy(DDPStrategy):
     def teardown(self) -> None:
         for hook in self._hooks:
             hook.remove()
-        self._hooks, self._statistics, self._watch, self.networks = (), None, None, {}
+        self._hooks, self._norms, self._watch, self.networks = (), None, None, {}
         self.positions = Positions()
         self.gradients = {}
         self.lightnings_teardown()
@@ -278,25 +279,26 @@ class NetworkStrategy(DDPStrategy):
         self.positions.begin(batch_index(self.lightning_module.trainer))
         output = super().training_step(*args, **kwargs)
         self.positions.end()
-        first = self._statistics is None
+        first = self._norms is None
         self.average_statistics()
         if first:
             self._warn_if_buffers_differ()
+            self._refuse_different_weights()
         return output
 
     def average_statistics(self) -> None:
         """Averages the running statistics of normalization layers over the ranks."""
-        if self._statistics is None:
+        if self._norms is None:
             trained = (parameter for network in self.networks.values() for parameter in network.parameters)
-            self._statistics = running_statistics(self.lightning_module, trained)
-        average_over_ranks(self._statistics)
+            self._norms = trained_norms(self.lightning_module, trained)
+        average_over_ranks(running_statistics(self._norms))
 
     def _warn_if_buffers_differ(self) -> None:
         """Warns if a buffer differs between the ranks after the first step.
 
         An example is a codebook that each rank updates with its local batch.
         """
-        averaged = {id(buffer) for buffer in self._statistics or ()}
+        averaged = {id(buffer) for buffer in running_statistics(self._norms or ())}
         buffers = {
             name: buffer
             for name, buffer in self.lightning_module.named_buffers()
@@ -312,16 +314,39 @@ class NetworkStrategy(DDPStrategy):
                 ' self.trainer.strategy.reduce(value, reduce_op="mean").'
             )
 
+    def _refuse_different_weights(self) -> None:
+        """Raises `RefusedInput` if the weights of a network differ between the ranks after the first step.
+
+        An example is a layer that each rank initializes randomly in `on_train_start`. Shards are not compared.
+        """
+        stepped = {id(parameter) for network in self.networks.values() for parameter in network.parameters}
+        named = {name: p for name, p in self.lightning_module.named_parameters() if id(p) in stepped}
+        if self.is_sharded or self.world_size == 1:
+            return
+        differ = which_differ(self.all_gather(norms([*named.values()], self.root_device)))
+        if names := [name for name, differs in zip(named, differ, strict=True) if differs]:
+            raise RefusedInput(
+                f"the weights {names[0]} differ between the processes after the first iteration: change weights before"
+                " the training, as in __init__, or on process 0 and broadcast them."
+            )
+
     @contextmanager
-    def backward_of(self, trained: list[OptimizedNetwork]) -> Iterator[None]:
+    def backward_of(
+        self, trained: list[OptimizedNetwork], reached: list[OptimizedNetwork] | None = None
+    ) -> Iterator[None]:
         """Context manager for a backward pass that trains the given networks.
 
         For each network that it reaches, the pass averages the gradients over all ranks. Inside `block_backward_sync`,
         gradients are not averaged.
+
+        Args:
+            trained: networks that the pass may train.
+            reached: networks that the pass reaches, which must be the same on all ranks; `None` for all of `trained`.
         """
         names = [network.name for network in trained]
         if self.averages:
-            self.positions.reach(f"the backward of {', '.join(names)}")
+            compared = names if reached is None else [network.name for network in reached]
+            self.positions.reach(f"the backward of {', '.join(compared)}")
         with running_backward(self.gradients, names, AVERAGED if self.averages else BLOCKED):
             yield
 
@@ -402,7 +427,7 @@ class NetworkStrategy(DDPStrategy):
             raise RefusedInput(
                 f"the optimizer of {network.name} received further parameters after the training had begun, and their"
                 " gradients would not be averaged: pass all parameters in configure_optimizers, and freeze some of them"
-                " in on_train_start."
+                " in on_train_start, under DDP with NetworkDDP(find_unused_parameters=True)."
             )
 
     def has_gradients(self, network: OptimizedNetwork) -> bool:
@@ -479,21 +504,20 @@ def broadcast_from_first_rank(module: nn.Module, device: torch.device) -> None:
         tensor.copy_(sent.view(tensor.shape))
 
 
-def running_statistics(module: nn.Module, stepped: Iterable[nn.Parameter]) -> list[Tensor]:
-    """Returns the running means and variances of all normalization layers that are being trained.
-
-    A layer with a weight is trained if an optimizer steps the weight. A layer without a weight is trained if it is in
-    training mode.
-    """
+def trained_norms(module: nn.Module, stepped: Iterable[nn.Parameter]) -> list[NormBase]:
+    """Returns the normalization layers with running statistics whose weight an optimizer steps, or that have none."""
     ids = {id(parameter) for parameter in stepped}
-    layers = [
-        layer
-        for layer in module.modules()
-        if isinstance(layer, NormBase)
-        and layer.track_running_stats
-        and (layer.training if layer.weight is None else id(layer.weight) in ids)
-    ]
-    buffers = (buffer for layer in layers for buffer in (layer.running_mean, layer.running_var))
+    layers = (layer for layer in module.modules() if isinstance(layer, NormBase) and layer.track_running_stats)
+    return [layer for layer in layers if layer.weight is None or id(layer.weight) in ids]
+
+
+def running_statistics(layers: Iterable[NormBase]) -> list[Tensor]:
+    """Returns the running means and variances of normalization layers.
+
+    Layers that have no weight and are in evaluation mode are left out.
+    """
+    trained = (layer for layer in layers if layer.weight is not None or layer.training)
+    buffers = (buffer for layer in trained for buffer in (layer.running_mean, layer.running_var))
     return [buffer for buffer in buffers if buffer is not None]
 
 

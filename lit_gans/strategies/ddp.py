@@ -21,7 +21,7 @@ from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.lightning import LightningModule, Trainer, prepare_for_backward
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.grad_scaling import NetworkScaling
-from lit_gans.strategies.module_networks import OptimizedNetwork, network_named
+from lit_gans.strategies.module_networks import OptimizedNetwork, leaves_of, network_named
 
 Compression = Literal["none", "fp16", "bf16", "powersgd"]
 
@@ -139,15 +139,18 @@ class NetworkDDP(NetworkStrategy):
             kwargs["inputs"] = [parameter for parameter in named.parameters if parameter.requires_grad]
         if isinstance(self.precision_plugin, NetworkScaling):
             kwargs["network"] = network
-        with self.backward_of(trained):
+        reached = trained
+        if len(trained) > 1:  # DDP would add the gradients of different networks if ranks reach different ones
+            leaves = leaves_of(closure_loss)
+            reached = [candidate for candidate in trained if candidate.is_reached(leaves)]
+        with self.backward_of(trained, reached):
             self.prepare(trained, closure_loss)
             loss = super().backward(closure_loss, optimizer, *args, **kwargs)
             for name, replica in self.replicas.items():
                 if not reduces_all(replica):
                     raise RefusedInput(
                         f"a backward pass reached only some of the parameters of {name} that require gradients, so that"
-                        " DDP averages no gradients: use NetworkDDP(find_unused_parameters=True), or freeze the"
-                        " parameters that it does not reach."
+                        " DDP averages no gradients: use NetworkDDP(find_unused_parameters=True)."
                     )
         return loss
 

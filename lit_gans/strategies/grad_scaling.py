@@ -65,8 +65,9 @@ class NetworkScaling(MixedPrecision):
     lit_gans select this plugin in fp16.
 
     If an optimizer steps without gradients, nothing happens, as in float32. Lightning's plugin raises an error in this
-    case. A step that is skipped after its gradients were clipped does not change the next step. A warning is issued if gradients are changed while they are scaled, for example if they are clipped by any
-    other means than `self.clip_gradients`.
+    case. A step that is left out after its gradients were clipped does not change the next step. A warning is issued if
+    gradients are changed while they are scaled, for example if they are clipped by any other means than
+    `self.clip_gradients`.
 
     With fused optimizers, the device decides whether a step is skipped. With all other optimizers, torch's scaler reads
     in each step on the host whether gradients overflowed.
@@ -113,8 +114,8 @@ class NetworkScaling(MixedPrecision):
         if self._are_unscaled.get(trained.name):  # the step for which they were unscaled has not come
             if any(p.grad is not None and bool(p.grad.any()) for p in trained.parameters):
                 raise RefusedInput(
-                    f"self.clip_gradients has unscaled the gradients of {trained.name}, and this backward pass would add"
-                    " scaled gradients to them: clip after the last backward pass, or call zero_grad() first."
+                    f"self.clip_gradients has unscaled the gradients of {trained.name}, and this backward pass would"
+                    " add scaled gradients to them: clip after the last backward pass, or call zero_grad() first."
                 )
             self._scaler(trained.name).update()
         self._are_unscaled[trained.name] = False
@@ -152,8 +153,8 @@ class NetworkScaling(MixedPrecision):
     def _refuse_scaled(self, network: OptimizedNetwork, *_: Any) -> None:
         if self._are_unscaled.get(network.name) is False and _has_gradients(network):
             raise RefusedInput(
-                f"the optimizer of {network.name} would step with gradients that are scaled for fp16: step the optimizer"
-                " that self.optimizers() returns, which unscales them first."
+                f"the optimizer of {network.name} would step with gradients that are scaled for fp16: step the"
+                " optimizer that self.optimizers() returns, which unscales them first."
             )
 
     def state_dict(self) -> dict[str, Any]:

@@ -140,6 +140,19 @@ def sums(tensors: Iterable[Tensor | None], device: torch.device) -> Tensor:
     return torch.stack(rows).nan_to_num()
 
 
+def norms(tensors: Iterable[Tensor], device: torch.device) -> Tensor:
+    """Returns the sum, the norm and the sum of absolute values of each tensor, with shape (tensors, 3).
+
+    Unlike `sums`, needs no memory of the size of a tensor.
+    """
+    rows = []
+    for tensor in tensors:
+        values = tensor.detach()
+        both = [torch.linalg.vector_norm(values, order, dtype=torch.float32) for order in (2, 1)]
+        rows.append(torch.stack([values.sum(dtype=torch.float32), *both]).to(device))
+    return torch.stack(rows).nan_to_num()
+
+
 def _projection(tensor: Tensor) -> Tensor:
     """Projects a tensor onto a fixed direction, which depends only on the shape."""
     direction = torch.arange(tensor.numel(), device=tensor.device, dtype=torch.float32).mul_(0.7).cos_()

@@ -69,8 +69,8 @@ def refuse_automatic_arguments(module: LightningModule, trainer: Trainer) -> Non
 class CountIterations(Callback):
     """Makes `trainer.global_step` count the batches in which an optimizer steps, instead of all optimizer steps.
 
-    Under manual optimization, Lightning counts the steps of all optimizers. `max_steps`, the x-axis of loggers and
-    `every_n_train_steps` of `ModelCheckpoint` therefore depend on the number of optimizers. List this callback first,
+    Under manual optimization, Lightning counts the steps of all optimizers. `max_steps` and `every_n_train_steps` of
+    `ModelCheckpoint` therefore depend on the number of optimizers. List this callback first,
     because only the callbacks after it see the corrected count. A resumed run continues the count.
     """
 

@@ -104,6 +104,14 @@ class SeededByRank(Own):
         self.critic.requires_grad_(True)
 
 
+class DrawsAtTheStart(Own):
+    """Each rank draws the weights of a layer after they were broadcast."""
+
+    def on_train_start(self):
+        torch.manual_seed(self.global_rank)
+        self.critic[2].reset_parameters()
+
+
 class Normalizes(Own):
     """Two forwards of a network with batch norm before one backward."""
 

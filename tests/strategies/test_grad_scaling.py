@@ -151,7 +151,10 @@ class StepsItsOwn(Own):
     ("module", "message"),
     [
         (ClipsTooEarly, "this backward pass would add scaled gradients to them: clip after the last backward pass"),
-        (StepsItsOwn, r"the optimizer of critic would step with gradients that are scaled for fp16: step the optimizer"),
+        (
+            StepsItsOwn,
+            r"the optimizer of critic would step with gradients that are scaled for fp16: step the optimizer",
+        ),
     ],
 )
 def test_scaled_gradients_that_would_be_taken_for_unscaled_ones_are_refused(module, message):

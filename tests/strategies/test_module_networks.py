@@ -8,7 +8,7 @@ from lightning.pytorch import LightningModule
 from torch import nn
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies.base import running_statistics
+from lit_gans.strategies.base import running_statistics, trained_norms
 from lit_gans.strategies.fsdp import _refuse_shared as refuse_shared
 from lit_gans.strategies.module_networks import (
     find_networks,
@@ -139,6 +139,9 @@ def test_statistics_are_averaged_where_an_optimizer_steps():
     module = Everything()
     module.statistics, module.unused = nn.BatchNorm1d(2, affine=False), nn.BatchNorm1d(2, affine=False).eval()
     stepped = [p for network in find_networks(module.configured(), module).values() for p in network.parameters]
-    found = {id(buffer) for buffer in running_statistics(module, stepped)}
-    layers = (module.encoder[1], module.statistics)
-    assert found == {id(buffer) for layer in layers for buffer in (layer.running_mean, layer.running_var)}
+    layers = trained_norms(module, stepped)
+    assert layers == [module.encoder[1], module.statistics, module.unused]
+    found = [id(buffer) for buffer in running_statistics(layers)]
+    assert found == [id(buffer) for layer in layers[:2] for buffer in (layer.running_mean, layer.running_var)]
+    module.unused.train()
+    assert len(running_statistics(layers)) == 6

@@ -62,6 +62,7 @@ REFUSED = {
         own.ReplacesWeights,
         "deepspeed_2",
     ): "a parameter of critic was replaced by a tensor that its engine does not step",
+    (own.DrawsAtTheStart, "ddp"): "the weights critic.2.weight differ between the processes after the first iteration",
     (own.Partly, "ddp"): "a backward pass reached only some of the parameters of generator+heads",
     (own.AddsParameters, "ddp"): "the optimizer of critic.2 received further parameters after the training had begun",
     (own.Remembers, "deepspeed_2"): "ZeRO would still change the other parameters by momentum or weight decay",

@@ -112,6 +112,16 @@ class TrainsAnother(Disagrees):
         self.step(self.optimizers()[network == "critic"])
 
 
+class ReachesAnother(TrainsAnother):
+    """Freezes and names nothing: the loss decides which network trains."""
+
+    def training_step(self, batch, batch_idx):
+        network = self.generator if batch_idx % 2 == self.odd(batch_idx) else self.critic
+        self.manual_backward(network(batch[0]).square().mean())
+        for optimizer in self.optimizers():
+            self.step(optimizer)
+
+
 class SkipsAnIteration(Disagrees):
     def training_step(self, batch, batch_idx):
         if not self.odd(batch_idx):
@@ -127,7 +137,9 @@ class ChangesItsRate(Disagrees):
         super().training_step(batch, batch_idx)
 
 
-KINDS = {cls.__name__: cls for cls in (TrainsOneNetworkLess, TrainsAnother, SkipsAnIteration, ChangesItsRate)}
+KINDS = {
+    cls.__name__: cls for cls in (TrainsOneNetworkLess, TrainsAnother, ReachesAnother, SkipsAnIteration, ChangesItsRate)
+}
 
 
 def disagree(strategy, kind):
@@ -150,8 +162,9 @@ def ends_with_the_reason(tmp_path, strategy, kind):
     assert re.search(f"The ranks disagree: rank 0 {place}; rank 1 {place}\\.", "".join(printed)), printed
 
 
-def test_ranks_that_train_different_networks_end(tmp_path):
-    ends_with_the_reason(tmp_path, "ddp", "TrainsAnother")
+@pytest.mark.parametrize("kind", ["TrainsAnother", "ReachesAnother"])
+def test_ranks_that_train_different_networks_end(tmp_path, kind):
+    ends_with_the_reason(tmp_path, "ddp", kind)
 
 
 @pytest.mark.faults

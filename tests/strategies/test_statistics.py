@@ -6,6 +6,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from lightning.pytorch.callbacks import LambdaCallback
+from torch import nn
 
 from lit_gans.strategies import base
 from lit_gans.strategies.ddp import NetworkDDP
@@ -56,6 +57,30 @@ def warned():
         warnings.simplefilter("always")
         train_own(MovesCodes, devices=2, strategy=NetworkDDP())
     return [str(warning.message) for warning in found]
+
+
+class NormalizesLater(Own):
+    """A norm without a weight, which begins in evaluation mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.critic = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, affine=False), nn.Tanh(), nn.Linear(5, 1))
+
+    def training_step(self, batch, batch_idx):
+        self.critic[1].train(batch_idx > 0)
+        super().training_step(batch, batch_idx)
+
+
+def normalized_later():
+    return statistics_of(train_own(NormalizesLater, devices=2, strategy=NetworkDDP()))
+
+
+@pytest.mark.filterwarnings("ignore:Found .* in eval mode")
+def test_a_norm_that_is_trained_from_a_later_iteration_on_is_averaged(tmp_path):
+    first, second = ranks.run(f"{__name__}.normalized_later", tmp_path)
+    assert first["critic.1.running_mean"].abs().min() > 0
+    for name, value in first.items():
+        torch.testing.assert_close(value, second[name], rtol=0, atol=0)
 
 
 def on_a_rank():
