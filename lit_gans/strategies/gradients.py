@@ -147,9 +147,10 @@ def norms(tensors: Iterable[Tensor], device: torch.device) -> Tensor:
     """
     rows = []
     for tensor in tensors:
-        values = tensor.detach()
-        both = [torch.linalg.vector_norm(values, order, dtype=torch.float32) for order in (2, 1)]
-        rows.append(torch.stack([values.sum(dtype=torch.float32), *both]).to(device))
+        values = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+        dtype = torch.promote_types(values.dtype, torch.float32)
+        both = [torch.linalg.vector_norm(values, order, dtype=dtype) for order in (2, 1)]
+        rows.append(torch.stack([values.sum(dtype=dtype), *both]).to(device, torch.float32))
     return torch.stack(rows).nan_to_num()
 
 

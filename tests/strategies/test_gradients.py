@@ -21,6 +21,7 @@ from lit_gans.strategies.gradients import (
     LOCAL,
     NONE,
     Gradients,
+    norms,
     running_backward,
     sums,
     which_differ,
@@ -484,6 +485,12 @@ def test_sums_tell_equal_tensors_from_different_ones_and_from_none():
     one = sums([same, same, None, None, nan, torch.zeros(2)], torch.device("cpu"))
     other = sums([same * (1 + 1e-6), same + 0.01, same, None, nan, torch.zeros(2)], torch.device("cpu"))
     assert which_differ(torch.stack([one, other])) == [False, True, True, False, False, False]
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
+def test_norms_of_every_type_of_weights(dtype):
+    tensor = torch.full((70_000,), 2.0, dtype=dtype)  # its sum is no number in float16
+    assert norms([tensor], torch.device("cpu"))[0].tolist() == pytest.approx([140_000, 2 * 70_000**0.5, 140_000])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
