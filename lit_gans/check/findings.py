@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from lit_gans.check.records import Call, End, State, Step, StepStart, Weight
+from lit_gans.check.records import WITHOUT_GRADIENT, Call, End, State, Step, StepStart, Weight
 
 SAME = 1e-6  # relative tolerance for projections that differ only by the order of summation
 _SCALER = "Average the gradients over the ranks before scaler.unscale_ and scaler.step look for an overflow."
@@ -401,7 +401,7 @@ def _of_counts(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
 
 def _of_inputs(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
     found = [*_equal_inputs(ranks)]
-    same = [finding for finding in found if finding.kind == "same_inputs"]
+    same = [finding for finding in found if finding.kind == "same_inputs" and finding.is_fault]
     yield from same or found
 
 
@@ -415,11 +415,16 @@ def _equal_inputs(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
         own = [[frozenset(call.rows) for call in calls_of_rank[:fewest]] for calls_of_rank in calls]
         if len(set(own[0])) < 2:  # a constant, such as a grid of positions
             continue
-        if all(sets == own[0] for sets in own[1:]):
+        is_same, what = all(sets == own[0] for sets in own[1:]), f"its inputs are equal on all ranks in {fewest} forward passes"
+        if name.endswith(WITHOUT_GRADIENT):  # validation or samples, unless it is a frozen network such as an encoder
+            if is_same and name.removesuffix(WITHOUT_GRADIENT) not in ranks[0].calls:
+                yield Finding("same_inputs", name, f"{what}; shard them (DistributedSampler) if they are training data")
+            continue
+        if is_same:
             yield Finding(
                 "same_inputs",
                 name,
-                f"its inputs are equal on all ranks in {fewest} forward passes",
+                what,
                 "Shard the data over the ranks (DistributedSampler), and seed random inputs differently on each rank.",
             )
             continue

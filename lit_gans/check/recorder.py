@@ -27,7 +27,7 @@ from torch.utils.hooks import RemovableHandle
 
 from lit_gans.check.backwards import Backwards, Recomputed
 from lit_gans.check.names import Names, called_by_scaler, line_of_script, parameters_of, unwrapped
-from lit_gans.check.records import Call, State, Step, StepStart, Weight
+from lit_gans.check.records import WITHOUT_GRADIENT, Call, State, Step, StepStart, Weight
 from lit_gans.check.tensors import (
     batches_in,
     digest,
@@ -74,6 +74,7 @@ class Recorder:
         self.error = ""
         self._backwards = Backwards(self.names, self._harmless)
         self._outputs: set[str] = set()  # digests of the rows of all outputs
+        self._has_gradient = True  # whether autograd is on in the script
         self._depth = 0  # number of modules whose forward passes are running
         self._outermost = ""  # network whose forward pass calls the current modules
         self._outside: set[str] = set()  # networks that only the forward pass of another network calls from outside
@@ -112,6 +113,7 @@ class Recorder:
         def harmless(*given: Any) -> Any:
             if self.error:
                 return None
+            self._has_gradient = torch.is_grad_enabled()
             try:
                 with torch.no_grad():
                     return hook(*given)
@@ -148,7 +150,7 @@ class Recorder:
             self._backwards.synchronizes[self._outermost] = synchronizes
         positional = inputs if isinstance(inputs, tuple) else ()
         first = next((each for each in positional if isinstance(each, Tensor)), None)
-        if first is not None and first.dim() and self.calls[name] < _CALLS:
+        if first is not None and first.dim() and self._has_gradient and self.calls[name] < _CALLS:
             self.rows[name] += len(first)
         self._record_inputs(module, positional)
 
@@ -167,15 +169,17 @@ class Recorder:
                 self._outputs.update(digests_of_rows(tensor))
 
     def _record_inputs(self, module: nn.Module, inputs: Iterable[Any]) -> None:
-        """Publishes the rows of the first input that has rows.
+        """Publishes the rows of the first input that has rows. Integers count only if no input has rows of floats.
 
         If this input is a container, such as a batch of images and conditions, a row consists of the rows of all its
         tensors, because ranks can have equal conditions for different images.
         """
-        name, network = self.names.path(module), unwrapped(module)
+        name, network = self.names.path(module) + WITHOUT_GRADIENT * (not self._has_gradient), unwrapped(module)
         if self.calls[name] >= _CALLS or (hasattr(network, "training_step") and not network.training):
             return  # a LightningModule whose forward pass validates
-        digests = [[*digests_of_rows(tensor)] for tensor in next(filter(None, map(batches_in, inputs)), [])]
+        batches = [*filter(None, map(batches_in, inputs))]
+        first = next((each for each in batches if any(map(torch.is_floating_point, each))), [*batches, []][0])
+        digests = [[*digests_of_rows(tensor)] for tensor in first]
         rows = (
             "".join(each for each in row if each not in self._outputs) for row in zip_longest(*digests, fillvalue="")
         )

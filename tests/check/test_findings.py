@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lit_gans.check.findings import RankRecords, compare
-from lit_gans.check.records import Call, End, Factor, State, Step, StepStart, Weight
+from lit_gans.check.records import WITHOUT_GRADIENT, Call, End, Factor, State, Step, StepStart, Weight
 
 
 def rank(gradients=(1.0, 2.0), before=(3.0, 4.0), after=(2.0, 3.0), local=None, **settings):
@@ -106,6 +106,20 @@ def test_inputs_are_equal_shared_or_constant():
     assert kinds(with_inputs("ab", "cd"), with_inputs("be", "fg")) == ["shared_inputs"]
     assert kinds(with_inputs("ab", "cd"), with_inputs("ef", "gh")) == []
     assert kinds(with_inputs("ab", "ab"), with_inputs("ab", "ab")) == [], "such as a grid of positions"
+
+
+def test_inputs_without_gradients_are_no_fault():
+    """Validation images, or the same latents for samples, are often equal on all ranks."""
+    ranks = with_inputs("ab", "cd"), with_inputs("ef", "gh")
+    for records in ranks:
+        records.calls[f"net{WITHOUT_GRADIENT}"] = [Call("net", ["v"]), Call("net", ["w"])]
+        records.calls[f"other{WITHOUT_GRADIENT}"] = [Call("other", [*"vw"]), Call("other", [*"xy"])]
+    (note,) = compare(ranks)
+    assert (note.kind, note.where, note.is_fault) == ("same_inputs", "other without gradients", False)
+    ranks[1].calls[f"other{WITHOUT_GRADIENT}"][1].rows = [*"vz"]
+    assert kinds(*ranks) == []
+    ranks[1].calls["net"] = [Call("net", [*"ae"]), Call("net", [*"gh"])]
+    assert kinds(*ranks) == ["shared_inputs"]
 
 
 def test_a_shuffled_epoch_may_give_a_rank_the_rows_of_another_rank():

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lit_gans.check import check_ranks
 from lit_gans.check.recorder import Recorder
+from lit_gans.check.tensors import digests_of_rows
 
 
 def train(num_steps):
@@ -475,6 +476,41 @@ def test_a_validation_in_the_forward_pass_of_a_wrapper_is_no_training_data():
     module = Module(lambda batch: batch[0])
     found = recorded(lambda: [module.train(mode)([torch.rand(2, 4)]) for mode in (False, True)])
     assert [name for name in found if name.startswith("call")] == ["call/module (Module)/0"]
+
+
+def test_inputs_without_gradients_are_recorded_apart_and_their_rows_are_not_counted():
+    network = nn.Linear(4, 1)
+
+    def train():
+        recorder = Recorder(5, records.__setitem__, lambda name: None)
+        with torch.no_grad():
+            for _ in range(50):
+                network(torch.rand(3, 4))
+        network(torch.rand(2, 4))
+        recorder.close()
+        return recorder.rows
+
+    records = {}
+    assert train() == {"network (Linear)": 2}
+    assert "call/network (Linear)/0" in records, "after many validation batches"
+    assert {record.network for record in records.values()} == {"network (Linear)", "network (Linear) without gradients"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "expected"),
+    [(torch.uint8, 64, 3), (torch.int64, 16, 3), (torch.int64, 10, 0), (torch.bool, 64, 0), (torch.float32, 4, 3)],
+)
+def test_integers_are_rows_unless_they_are_few_numbers_such_as_labels(dtype, size, expected):
+    network = nn.Flatten()
+    found = recorded(lambda: network(torch.randint(0, 2, (3, size)).to(dtype)))
+    assert [len(record.rows) for record in found.values()] == [expected] * bool(expected)
+
+
+def test_integers_are_rows_only_where_no_input_has_rows_of_floats():
+    network, latents = Reads(lambda _, latents: latents), torch.rand(2, 4)
+    found = recorded(lambda: network(torch.ones(2, 16, dtype=torch.int64), latents))
+    (call,) = found.values()
+    assert call.rows == [*digests_of_rows(latents)]
 
 
 class Hides(nn.Module):
