@@ -72,6 +72,11 @@ def events_of(shared: Board, rank: int) -> Iterator[StepStart]:
         yield StepStart(**_loaded(text))
 
 
+def counts_of(shared: Board, rank: int) -> dict[str, int]:
+    """Returns the number of steps of each optimizer of a rank so far, by name."""
+    return _loaded(shared.read(rank, "counts"))
+
+
 def collected(
     shared: Board, steps: int, states: Sequence[str], calls: Mapping[str, int], patience: float
 ) -> list[RankRecords]:
@@ -86,10 +91,10 @@ def collected(
     """
     ranks = []
     for rank in range(shared.world_size):
-        records = RankRecords(events=[*events_of(shared, rank)])
-        if shared.wait(rank, "end", patience):
+        has_ended = shared.wait(rank, "end", patience)
+        records = RankRecords(events=[*events_of(shared, rank)], counts=counts_of(shared, rank))
+        if has_ended:
             records.end = End(**_loaded(shared.read(rank, "end")))
-            records.events = [*events_of(shared, rank)]
         for name in dict.fromkeys(event.optimizer for event in records.events):
             texts = (shared.read(rank, f"step/{name}/{number}") for number in range(1, steps + 1))
             records.steps[name] = [loaded_step(text) for text in texts if text is not None]

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from lit_gans.check.session import check_ranks
 from lit_gans.common.annotations import converts_arguments
+from lit_gans.common.errors import refuse_below
 from lit_gans.common.lightning import Callback, LightningModule, Trainer, rank_zero_warn
 
 _FITS = count()  # numbers the runs, because all runs of a process share one store
@@ -23,10 +24,14 @@ class RankConsistency(Callback):
         steps: number of recorded steps per optimizer.
         on_fault: action if there are faults: `raise` raises `RuntimeError` on all ranks, `warn` only emits a warning.
         patience: maximum time that rank 0 waits for each of the other ranks, in seconds.
+
+    Raises:
+        RefusedInput: if `steps` is less than 1.
     """
 
     @converts_arguments
     def __init__(self, steps: int = 20, on_fault: Literal["raise", "warn"] = "warn", patience: float = 60.0) -> None:
+        refuse_below(1, steps=steps)
         self.steps, self.on_fault, self.patience = steps, on_fault, patience
         self._check: check_ranks | None = None
 

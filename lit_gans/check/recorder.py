@@ -54,6 +54,7 @@ class Recorder:
         steps: number of steps of each optimizer that are recorded.
         publish: function that receives the name of each record, and the record.
         event: function that is called before each recorded step, with the start of the step.
+        count: function that is called before each step, with `numbers`.
 
     Attributes:
         names: names of networks, parameters and optimizers.
@@ -64,9 +65,13 @@ class Recorder:
     """
 
     def __init__(
-        self, steps: int, publish: Callable[[str, Step | Call | State], None], event: Callable[[StepStart], None]
+        self,
+        steps: int,
+        publish: Callable[[str, Step | Call | State], None],
+        event: Callable[[StepStart], None],
+        count: Callable[[Mapping[str, int]], None] = lambda numbers: None,
     ) -> None:
-        self.steps, self.publish, self.event = steps, publish, event
+        self.steps, self.publish, self.event, self.count = steps, publish, event, count
         self.names = Names()
         self.numbers: Counter[str] = Counter()
         self.states: list[str] = []
@@ -234,12 +239,14 @@ class Recorder:
         name = self.names.of_optimizer(optimizer)
         self.numbers[name] += 1
         if self.numbers[name] > self.steps:
+            self.count(self.numbers)
             return
         self._watch()
         own = parameters_of(optimizer)
         shapes = [type(optimizer).__name__, *(str(tuple(parameter.shape)) for parameter in own)]
         paths = [self.names.of_parameter(parameter).partition(" of ")[0] for parameter in own]
         self.event(StepStart(name, digest_of(shapes), digest_of(paths)))
+        self.count(self.numbers)
         if self.numbers[name] == 1:
             self._find_copies({id(parameter) for parameter in own})
         weights = [self._weight(parameter, own, name) for parameter in own]

@@ -42,6 +42,14 @@ def test_a_rank_that_is_late_has_fewer_steps_and_is_no_fault_until_it_ends():
     assert kinds(rank(), late) == ["rank_has_not_ended"]
 
 
+@pytest.mark.parametrize(("number", "is_fault"), [(30, False), (29, True)])
+def test_a_rank_that_has_not_ended_is_a_fault_only_if_it_has_stepped_less_often(number, is_fault):
+    first, late = rank(), rank()
+    first.counts, late.counts, late.end = {"SGD of net": 30}, {"SGD of net": number}, None
+    (finding,) = compare([first, late])
+    assert (finding.kind, finding.is_fault) == ("rank_has_not_ended", is_fault)
+
+
 def test_gradients_that_differ_because_earlier_ones_did_are_not_reported_again():
     """The second step has gradients of weights that differ, and parts of other backward passes."""
     ranks = []
@@ -143,6 +151,15 @@ def test_a_number_that_multiplies_the_loss_is_compared_and_a_count_is_a_note():
     (note,) = compare([with_factors((31.0, True)), with_factors((28.0, True))])
     assert (note.kind, note.is_fault) == ("count_of_each_rank", False)
     assert kinds(with_factors((0.5, False)), with_factors()) == [], "another loss, which has no counterpart"
+
+
+def test_weights_that_mix_two_losses_may_be_random_on_each_rank():
+    """Mixup draws them; a factor without a complement is still a fault."""
+    ranks = [with_factors((weight, False), (1 - weight, False), (weight + 7, False)) for weight in (0.3, 0.9)]
+    fault, note = compare(ranks)
+    assert (note.kind, note.is_fault) == ("mixture_of_each_rank", False)
+    assert "0.3 on rank 0, 0.9 on rank 1" in note.what
+    assert (fault.kind, "7.3 on rank 0" in fault.what) == ("loss_factor_of_each_rank", True)
 
 
 def test_a_step_that_a_gradient_scaler_skips_on_one_rank_has_its_own_name():

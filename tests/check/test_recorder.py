@@ -10,13 +10,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.distributed import HashStore
 from torch.nn.modules import module as hooks_of_modules
 from torch.optim import optimizer as hooks_of_optimizers
 from torch.utils.checkpoint import checkpoint
 
-from lit_gans.check import check_ranks
+from lit_gans.check import RankConsistency, check_ranks
+from lit_gans.check.board import Board, counts_of, events_of
 from lit_gans.check.recorder import Recorder
 from lit_gans.check.tensors import digests_of_rows
+from lit_gans.common.errors import RefusedInput
 
 
 def train(num_steps):
@@ -97,6 +100,24 @@ def test_nothing_grows_after_the_watched_steps():
     recorder.close()
     assert recorder.numbers == {"Adam of network (Sequential)": 6}
     assert len(recorder._backwards._stepped_at["Adam of network (Sequential)"]) == 2
+
+
+def test_all_steps_are_counted_although_few_are_recorded():
+    check = check_ranks(steps=2)
+    check.board = Board(HashStore(), 0, 2, "check")
+    recorder = check.__enter__().recorder
+    train(6)
+    recorder.close()
+    assert len([*events_of(check.board, 0)]) == 2
+    assert counts_of(check.board, 0) == {"Adam of network (Sequential)": 6}
+
+
+@pytest.mark.parametrize("steps", [0, -1])
+def test_a_check_of_no_steps_is_refused(steps):
+    with pytest.raises(RefusedInput, match=f"steps={steps} must be at least 1"):
+        check_ranks(steps)
+    with pytest.raises(RefusedInput, match=f"steps={steps} must be at least 1"):
+        RankConsistency(steps)
 
 
 def test_a_single_process_has_nothing_to_compare():
