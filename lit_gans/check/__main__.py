@@ -68,10 +68,7 @@ class _Watchdog(threading.Thread):
 def main(
     script: str, arguments: list[str], as_module: bool, steps: int, patience: float, against_one: int, replay: str
 ) -> int:
-    """Runs a script in a check, prints the findings on rank 0, and returns the exit code.
-
-    The code is 1 if there are faults or if nothing was compared, and otherwise 0.
-    """
+    """Runs a script in a check, prints the findings on rank 0, and returns the exit code."""
     sys.argv = [script, *arguments]
     sys.path[0] = "" if as_module else str(Path(script).resolve().parent)
     check = check_ranks(steps, patience)

@@ -52,7 +52,7 @@ class Board:
 def board(name: str) -> Board | None:
     """Returns the board of the check called `name`. Returns None on a single process, or if no store exists yet.
 
-    The board uses the store of torchrun if there is one, and otherwise the store of the default process group.
+    The board uses the store of torchrun, or otherwise of the default process group.
     """
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and world_size > 1:
@@ -64,7 +64,7 @@ def board(name: str) -> Board | None:
 
 
 def events_of(shared: Board, rank: int) -> Iterator[StepStart]:
-    """Yields the optimizer steps that a rank has published so far, in the order in which they started."""
+    """Yields the optimizer steps that a rank has published so far, in their order."""
     for number in count():
         text = shared.read(rank, f"event/{number}")
         if text is None:
@@ -73,7 +73,7 @@ def events_of(shared: Board, rank: int) -> Iterator[StepStart]:
 
 
 def counts_of(shared: Board, rank: int) -> dict[str, int]:
-    """Returns the number of steps of each optimizer of a rank so far, by name."""
+    """Returns how often a rank has stepped each optimizer so far."""
     return _loaded(shared.read(rank, "counts"))
 
 

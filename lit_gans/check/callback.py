@@ -18,15 +18,15 @@ class RankConsistency(Callback):
 
         trainer = Trainer(devices=2, callbacks=[RankConsistency(on_fault="raise")])
 
-    Rank 0 prints the findings once each optimizer has run its recorded steps, or when the training ends earlier.
+    Rank 0 prints the findings once each optimizer has run its recorded steps, or when the training ends.
 
     Args:
         steps: number of recorded steps per optimizer.
-        on_fault: action if there are faults: `raise` raises `RuntimeError` on all ranks, `warn` only emits a warning.
-        patience: maximum time that rank 0 waits for each of the other ranks, in seconds.
+        on_fault: action on faults: `raise` raises `RuntimeError` on all ranks, `warn` emits a warning.
+        patience: maximum wait of rank 0 for each other rank, in seconds.
 
     Raises:
-        RefusedInput: if `steps` is less than 1.
+        RefusedInput: if `steps` is below 1.
     """
 
     @converts_arguments

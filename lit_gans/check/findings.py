@@ -25,10 +25,10 @@ class RankRecords:
     Attributes:
         steps: recorded steps of each optimizer.
         calls: recorded inputs of each network.
-        events: recorded optimizer steps in the order in which they started.
-        counts: number of steps of each optimizer so far, including those that are not recorded.
+        events: recorded optimizer steps in their order.
+        counts: number of steps of each optimizer so far, recorded or not.
         state: state of the networks, from the latest step for which all ranks have published a state.
-        end: the end of the script on this rank; None if the script is still running.
+        end: the end of the script; None if it is still running.
     """
 
     steps: dict[str, list[Step]] = field(default_factory=dict)
@@ -238,7 +238,7 @@ def _gradients(name: str, where: str, step: Step, compared: Sequence[Sequence[We
 
 
 def _factors(name: str, where: str, line: str, steps: Sequence[Step]) -> Iterator[Finding]:
-    """Yields findings for factors of the loss that differ between the ranks before gradients are averaged."""
+    """Yields findings for factors of the loss that differ between the ranks."""
     if len({len(step.factors) for step in steps}) > 1:
         return
     every = [[factor.value for factor in factors] for factors in zip(*(step.factors for step in steps), strict=True)]

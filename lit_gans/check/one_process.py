@@ -348,10 +348,10 @@ def _save(script: Callable[[], object], mode: RecordingMode, file: Path) -> None
 def second_run(
     folder: Path, world_size: int, steps: int, arguments: Sequence[str]
 ) -> tuple[list[RunRecord], RunRecord]:
-    """Runs the script on one process. Returns the records of the ranks, and the record of this run.
+    """Runs the script on one process. Returns the records of the ranks and of this run.
 
     Raises:
-        NotJoined: if a rank has not saved its record.
+        NotJoined: if a rank has not ended.
     """
     for rank in range(world_size):
         if not (folder / f"{rank}.pt").is_file():
@@ -398,7 +398,7 @@ def against_one_process(
     """Repeats the script on one process, and returns one finding per optimizer with the difference of its weights.
 
     Args:
-        world_size: number of ranks. All ranks must have saved their records.
+        world_size: number of ranks.
         steps: number of compared steps of each optimizer.
         arguments: the script and its arguments.
         has_local_statistics: whether batch norms use the statistics of each rank.

@@ -174,7 +174,7 @@ class Recorder:
                 self._outputs.update(digests_of_rows(tensor))
 
     def _record_inputs(self, module: nn.Module, inputs: Iterable[Any]) -> None:
-        """Publishes the rows of the first input that has rows. Integers count only if no input has rows of floats.
+        """Publishes the rows of the first input that has rows, of integers only if no input has rows of floats.
 
         If this input is a container, such as a batch of images and conditions, a row consists of the rows of all its
         tensors, because ranks can have equal conditions for different images.
@@ -208,7 +208,7 @@ class Recorder:
     # ---- optimizer steps
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        """Records the gradients of a step. If a closure computes them, records them after the closure returns."""
+        """Records the gradients of a step, after its closure returns if there is one."""
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if not callable(closure):
             self._record(optimizer)
@@ -304,7 +304,7 @@ class Recorder:
             self._rest()
 
     def _is_in_lightning(self, parameter: Tensor) -> bool:
-        """Returns whether a LightningModule contains a parameter, and is called as a network."""
+        """Returns whether a called LightningModule contains a parameter."""
         network = self.names.network(self.names.network_of(parameter))
         return network is not None and hasattr(unwrapped(network), "manual_backward")
 
@@ -344,14 +344,14 @@ class Recorder:
         return state
 
     def _find_copies(self, stepped: set[int]) -> None:
-        """Finds the averages that are equal to a network before that network's first step."""
+        """Finds the averages that equal a network before its first step."""
         trained = [(type(each), digest_of(map(digest, each.parameters()))) for each in self._trained(stepped)]
         for _, network in self._averages(stepped):
             if (type(network), digest_of(map(digest, network.parameters()))) in trained:
                 self._copies.add(network)
 
     def _trained(self, stepped: set[int]) -> list[nn.Module]:
-        """Returns the networks and their child modules that contain stepped parameters."""
+        """Returns networks and child modules that contain stepped parameters."""
         known = [unwrapped(module) for _, module in self.names.networks()]
         known += [
             child for each in known for child in each.children() if not type(child).__module__.startswith("torch.")
@@ -377,7 +377,7 @@ class Recorder:
 
 
 def _options(optimizer: Optimizer) -> dict[str, list[float]]:
-    """Returns the numbers in the parameter groups, such as the learning rate, by name, with one number per group."""
+    """Returns the numbers in the parameter groups, such as learning rates, by name."""
     options: dict[str, list[float]] = {}
     for group in optimizer.param_groups:
         for name, value in group.items():

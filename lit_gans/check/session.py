@@ -25,11 +25,11 @@ class check_ranks:  # noqa: N801 - used as a function
 
     Args:
         steps: number of recorded steps per optimizer.
-        patience: maximum time that rank 0 waits on exit for each of the other ranks, in seconds.
-        name: name of the check. It must be unique among the checks of a run.
+        patience: maximum wait of rank 0 for each other rank on exit, in seconds.
+        name: name of the check, unique within a run.
 
     Raises:
-        RefusedInput: if `steps` is less than 1.
+        RefusedInput: if `steps` is below 1.
 
     Attributes:
         findings: findings of rank 0, faults first; empty on other ranks and on a single process.

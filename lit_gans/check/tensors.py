@@ -65,7 +65,7 @@ def digest_of(texts: Iterable[str]) -> str:
 
 
 def random_state() -> str:
-    """Returns a digest of the state of torch's random number generators."""
+    """Returns a digest of torch's random number generators."""
     state = torch.get_rng_state()
     if torch.cuda.is_initialized():
         state = torch.cat([state, torch.cuda.get_rng_state()])
