@@ -1,7 +1,8 @@
 """`torchrun --nproc_per_node 2 -m lit_gans.check [--steps 20] [-m] SCRIPT ARGUMENTS`: see `lit_gans.check`.
 
-The exit code is 1 if the ranks do not train one model. If the ranks step different optimizers, they wait for each other
-forever. Rank 0 then prints the difference, and kills the run once no optimizer has stepped for `--patience` seconds.
+The exit code is 1 if the ranks do not train one model, or if nothing was compared. If the ranks step different
+optimizers, they wait for each other forever. Rank 0 then prints the difference, and kills the run once no optimizer has
+stepped for `--patience` seconds.
 
 A launcher such as torchrun must start all processes. A process that Lightning's own launcher starts runs the script
 without the check.
@@ -20,7 +21,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from lit_gans.check.board import board, events_of
+from lit_gans.check.board import Board, board, counts_of, events_of
 from lit_gans.check.findings import RankRecords, in_order, with_names_of_rank_0
 from lit_gans.check.one_process import against_one_process, record_script, replay_script
 from lit_gans.check.session import check_ranks
@@ -43,13 +44,16 @@ class _Watchdog(threading.Thread):
         self.check, self.patience, self.ended = name, patience, threading.Event()
 
     def run(self) -> None:
-        shared = board(self.check)
-        if shared is None or shared.rank > 0:
-            return
+        shared: Board | None = None
         before, since = 0, time.monotonic()
         while not self.ended.wait(min(2.0, self.patience)):
+            shared = shared or board(self.check)  # without torchrun, the script creates the store
+            if shared is None:
+                continue
+            if shared.rank > 0:
+                return
             events = [[*events_of(shared, rank)] for rank in range(shared.world_size)]
-            total = sum(map(len, events))
+            total = sum(sum(counts_of(shared, rank).values()) for rank in range(shared.world_size))
             if total > before:
                 before, since = total, time.monotonic()
             differences = [*in_order(with_names_of_rank_0([RankRecords(events=each) for each in events]))]
@@ -64,7 +68,7 @@ class _Watchdog(threading.Thread):
 def main(
     script: str, arguments: list[str], as_module: bool, steps: int, patience: float, against_one: int, replay: str
 ) -> int:
-    """Runs a script in a check, prints the findings on rank 0, and returns the exit code: 1 for faults, otherwise 0."""
+    """Runs a script in a check, prints the findings on rank 0, and returns the exit code."""
     sys.argv = [script, *arguments]
     sys.path[0] = "" if as_module else str(Path(script).resolve().parent)
     check = check_ranks(steps, patience)
@@ -90,7 +94,7 @@ def main(
         watchdog.join()  # a thread that reads the store while the interpreter exits would abort the process
         if check.rank == 0 and not replay:
             if against_one and check.board is not None:
-                again = [*(["-m"] if as_module else []), script, *arguments]
+                again = ["--steps", str(steps), *(["-m"] if as_module else []), script, *arguments]
                 check.findings += against_one_process(
                     check.board.world_size,
                     against_one,
@@ -98,7 +102,14 @@ def main(
                     "local_statistics" in {each.kind for each in check.findings},
                 )
             print(check.report(), flush=True)
-    return 1 if check.faults else 0
+    is_empty = check.rank == 0 and not replay and (check.board is None or not check.watched)
+    return 1 if check.faults or is_empty else 0
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+    return int(text)
 
 
 def _own_options(arguments: list[str]) -> list[str]:
@@ -115,7 +126,7 @@ def _wrong_command(options: argparse.Namespace) -> str:
         return f"there is no file {options.script}: give the path of the training script"
     if "--against-one" in (each.partition("=")[0] for each in options.arguments):  # no script has such an option
         return f"--against-one comes before the script: {torchrun} --against-one 3 {script}"
-    if not options.replay and not any(name in os.environ for name in _LAUNCHERS):
+    if not options.replay and all(os.environ.get(name, "1") == "1" for name in _LAUNCHERS):
         return f"only one process was started, so nothing can be compared: {torchrun} {script} {rest}".strip()
     return ""
 
@@ -124,10 +135,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         "lit_gans.check", description="Checks whether the ranks of a script train one model."
     )
-    parser.add_argument("--steps", type=int, default=20, help="number of recorded steps per optimizer")
+    parser.add_argument("--steps", type=_positive, default=20, help="number of recorded steps per optimizer")
     parser.add_argument("--patience", type=float, default=60.0, help="maximum time to wait for a rank, in seconds")
     parser.add_argument(
-        "--against-one", type=int, default=0, metavar="STEPS", help="compare with one process after STEPS steps"
+        "--against-one", type=_positive, default=0, metavar="STEPS", help="compare with one process after STEPS steps"
     )
     parser.add_argument("--replay", default="", help=argparse.SUPPRESS)
     parser.add_argument("-m", dest="as_module", action="store_true", help="SCRIPT is the name of a module")

@@ -52,7 +52,7 @@ class Board:
 def board(name: str) -> Board | None:
     """Returns the board of the check called `name`. Returns None on a single process, or if no store exists yet.
 
-    The board uses the store of torchrun if there is one, and otherwise the store of the default process group.
+    The board uses the store of torchrun, or otherwise of the default process group.
     """
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and world_size > 1:
@@ -64,12 +64,17 @@ def board(name: str) -> Board | None:
 
 
 def events_of(shared: Board, rank: int) -> Iterator[StepStart]:
-    """Yields the optimizer steps that a rank has published so far, in the order in which they started."""
+    """Yields the optimizer steps that a rank has published so far, in their order."""
     for number in count():
         text = shared.read(rank, f"event/{number}")
         if text is None:
             return
         yield StepStart(**_loaded(text))
+
+
+def counts_of(shared: Board, rank: int) -> dict[str, int]:
+    """Returns how often a rank has stepped each optimizer so far."""
+    return _loaded(shared.read(rank, "counts"))
 
 
 def collected(
@@ -86,10 +91,10 @@ def collected(
     """
     ranks = []
     for rank in range(shared.world_size):
-        records = RankRecords(events=[*events_of(shared, rank)])
-        if shared.wait(rank, "end", patience):
+        has_ended = shared.wait(rank, "end", patience)
+        records = RankRecords(events=[*events_of(shared, rank)], counts=counts_of(shared, rank))
+        if has_ended:
             records.end = End(**_loaded(shared.read(rank, "end")))
-            records.events = [*events_of(shared, rank)]
         for name in dict.fromkeys(event.optimizer for event in records.events):
             texts = (shared.read(rank, f"step/{name}/{number}") for number in range(1, steps + 1))
             records.steps[name] = [loaded_step(text) for text in texts if text is not None]

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from lit_gans.check.session import check_ranks
 from lit_gans.common.annotations import converts_arguments
+from lit_gans.common.errors import refuse_below
 from lit_gans.common.lightning import Callback, LightningModule, Trainer, rank_zero_warn
 
 _FITS = count()  # numbers the runs, because all runs of a process share one store
@@ -17,16 +18,20 @@ class RankConsistency(Callback):
 
         trainer = Trainer(devices=2, callbacks=[RankConsistency(on_fault="raise")])
 
-    Rank 0 prints the findings once each optimizer has run its recorded steps, or when the training ends earlier.
+    Rank 0 prints the findings once each optimizer has run its recorded steps, or when the training ends.
 
     Args:
         steps: number of recorded steps per optimizer.
-        on_fault: action if there are faults: `raise` raises `RuntimeError` on all ranks, `warn` only emits a warning.
-        patience: maximum time that rank 0 waits for each of the other ranks, in seconds.
+        on_fault: action on faults: `raise` raises `RuntimeError` on all ranks, `warn` emits a warning.
+        patience: maximum wait of rank 0 for each other rank, in seconds.
+
+    Raises:
+        RefusedInput: if `steps` is below 1.
     """
 
     @converts_arguments
     def __init__(self, steps: int = 20, on_fault: Literal["raise", "warn"] = "warn", patience: float = 60.0) -> None:
+        refuse_below(1, steps=steps)
         self.steps, self.on_fault, self.patience = steps, on_fault, patience
         self._check: check_ranks | None = None
 

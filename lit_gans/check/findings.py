@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from lit_gans.check.records import Call, End, State, Step, StepStart, Weight
+from lit_gans.check.records import WITHOUT_GRADIENT, Call, End, State, Step, StepStart, Weight
 
 SAME = 1e-6  # relative tolerance for projections that differ only by the order of summation
 _SCALER = "Average the gradients over the ranks before scaler.unscale_ and scaler.step look for an overflow."
@@ -25,14 +25,16 @@ class RankRecords:
     Attributes:
         steps: recorded steps of each optimizer.
         calls: recorded inputs of each network.
-        events: recorded optimizer steps in the order in which they started.
+        events: recorded optimizer steps in their order.
+        counts: number of steps of each optimizer so far, recorded or not.
         state: state of the networks, from the latest step for which all ranks have published a state.
-        end: the end of the script on this rank; None if the script is still running.
+        end: the end of the script; None if it is still running.
     """
 
     steps: dict[str, list[Step]] = field(default_factory=dict)
     calls: dict[str, list[Call]] = field(default_factory=dict)
     events: list[StepStart] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
     state: State = field(default_factory=State)
     end: End | None = None
 
@@ -110,7 +112,8 @@ def with_names_of_rank_0(ranks: Sequence[RankRecords]) -> list[RankRecords]:
         events = [replace(event, optimizer=names.get(event.optimizer, event.optimizer)) for event in rank.events]
         steps = {names.get(name, name): steps for name, steps in rank.steps.items()}
         end = rank.end and replace(rank.end, steps={names.get(name, name): n for name, n in rank.end.steps.items()})
-        named.append(replace(rank, events=events, steps=steps, end=end))
+        counts = {names.get(name, name): number for name, number in rank.counts.items()}
+        named.append(replace(rank, events=events, steps=steps, counts=counts, end=end))
     return named
 
 
@@ -235,15 +238,19 @@ def _gradients(name: str, where: str, step: Step, compared: Sequence[Sequence[We
 
 
 def _factors(name: str, where: str, line: str, steps: Sequence[Step]) -> Iterator[Finding]:
-    """Yields findings for factors of the loss that differ between the ranks before gradients are averaged."""
+    """Yields findings for factors of the loss that differ between the ranks."""
     if len({len(step.factors) for step in steps}) > 1:
         return
-    for factors in zip(*(step.factors for step in steps), strict=True):
-        values = [factor.value for factor in factors]
+    every = [[factor.value for factor in factors] for factors in zip(*(step.factors for step in steps), strict=True)]
+    for factors, values in zip(zip(*(step.factors for step in steps), strict=True), every, strict=True):
         if not _differ(values):
             continue
         shown = ", ".join(f"{value:.6g} on rank {rank}" for rank, value in enumerate(values))
-        if factors[0].divides and all(value.is_integer() for value in values):
+        sums = ([value + other for value, other in zip(values, others, strict=True)] for others in every)
+        if any(all(abs(total - 1) < SAME for total in totals) for totals in sums):
+            what = f"two losses are mixed with the weight {shown}, at {where}; this is right if it is random (mixup)"
+            yield Finding("mixture_of_each_rank", name, what, "", line)
+        elif factors[0].divides and all(value.is_integer() for value in values):
             yield Finding("count_of_each_rank", name, f"a loss is divided by {shown}, at {where}", "", line)
         else:
             yield Finding(
@@ -369,12 +376,12 @@ def _of_counts(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
     ends = [rank.end for rank in ranks]
     for number, end in enumerate(ends):
         if end is None:
-            yield Finding(
-                "rank_has_not_ended",
-                f"rank {number}",
-                "it is still running the script, which rank 0 has finished",
-                "Let all ranks run the same number of iterations.",
-            )
+            what, remedy = "it is still running the script, which rank 0 has finished", ""
+            if ranks[number].counts != ranks[0].counts:
+                remedy = "Let all ranks run the same number of iterations."
+            else:
+                what += ", and has stepped each optimizer as often: nothing after its last step was compared"
+            yield Finding("rank_has_not_ended", f"rank {number}", what, remedy)
         elif end.error:
             yield Finding("script_failed", f"rank {number}", end.error.rstrip("."), "Repair the script first.")
     known = [end for end in ends if end is not None and not end.error]
@@ -401,7 +408,7 @@ def _of_counts(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
 
 def _of_inputs(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
     found = [*_equal_inputs(ranks)]
-    same = [finding for finding in found if finding.kind == "same_inputs"]
+    same = [finding for finding in found if finding.kind == "same_inputs" and finding.is_fault]
     yield from same or found
 
 
@@ -415,11 +422,17 @@ def _equal_inputs(ranks: Sequence[RankRecords]) -> Iterator[Finding]:
         own = [[frozenset(call.rows) for call in calls_of_rank[:fewest]] for calls_of_rank in calls]
         if len(set(own[0])) < 2:  # a constant, such as a grid of positions
             continue
-        if all(sets == own[0] for sets in own[1:]):
+        is_same = all(sets == own[0] for sets in own[1:])
+        what = f"its inputs are equal on all ranks in {fewest} forward passes"
+        if name.endswith(WITHOUT_GRADIENT):  # validation or samples, unless it is a frozen network such as an encoder
+            if is_same and name.removesuffix(WITHOUT_GRADIENT) not in ranks[0].calls:
+                yield Finding("same_inputs", name, f"{what}; shard them (DistributedSampler) if they are training data")
+            continue
+        if is_same:
             yield Finding(
                 "same_inputs",
                 name,
-                f"its inputs are equal on all ranks in {fewest} forward passes",
+                what,
                 "Shard the data over the ranks (DistributedSampler), and seed random inputs differently on each rank.",
             )
             continue

@@ -214,7 +214,9 @@ class RecordingMode(TorchDispatchMode):
             self.run.error = f"the script has ended before step {self.steps} of each optimizer"
             if error is not None:
                 self.run.error = str(error) if isinstance(error, NotJoined) else f"{type(error).__name__}: {error}"
-        torch.save(self.run, file)
+        if file.parent.is_dir():  # rank 0 removes the folder if it no longer waits for this rank
+            torch.save(self.run, file.with_suffix(".part"))
+            file.with_suffix(".part").rename(file)  # so that rank 0 never reads half a file
 
     def end(self) -> None:
         """Called after the last compared step."""
@@ -316,7 +318,9 @@ def record_script(script: Callable[[], object], steps: int, recorder: Callable[[
     """Runs a script on a rank, and saves its `RunRecord`."""
     folder = folder_of_run()
     make_private(folder)
-    _save(script, RecordingMode(steps, recorder), folder / f"{os.environ.get('RANK', '0')}.pt")
+    file = folder / f"{os.environ.get('RANK', '0')}.pt"
+    file.unlink(missing_ok=True)  # left behind by a previous run that was killed
+    _save(script, RecordingMode(steps, recorder), file)
 
 
 def replay_script(
@@ -344,7 +348,14 @@ def _save(script: Callable[[], object], mode: RecordingMode, file: Path) -> None
 def second_run(
     folder: Path, world_size: int, steps: int, arguments: Sequence[str]
 ) -> tuple[list[RunRecord], RunRecord]:
-    """Runs the script on one process. Returns the records of the ranks, and the record of this run."""
+    """Runs the script on one process. Returns the records of the ranks and of this run.
+
+    Raises:
+        NotJoined: if a rank has not ended.
+    """
+    for rank in range(world_size):
+        if not (folder / f"{rank}.pt").is_file():
+            raise NotJoined(f"rank {rank} has not ended within --patience seconds")
     ranks = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world_size)]
     for file in folder.glob("*.pt"):
         if file.stem not in {*map(str, range(world_size))}:  # left behind by a previous run that was killed
@@ -359,7 +370,6 @@ def second_run(
     ran = subprocess.run(command, env=kept | alone | address, capture_output=True, encoding="utf-8")
     file = folder / "joined.pt"
     joined = torch.load(file, weights_only=False) if file.is_file() else RunRecord(error=ran.stderr[-2000:])
-    shutil.rmtree(folder)
     return ranks, joined
 
 
@@ -388,7 +398,7 @@ def against_one_process(
     """Repeats the script on one process, and returns one finding per optimizer with the difference of its weights.
 
     Args:
-        world_size: number of ranks. All ranks must have saved their records.
+        world_size: number of ranks.
         steps: number of compared steps of each optimizer.
         arguments: the script and its arguments.
         has_local_statistics: whether batch norms use the statistics of each rank.
@@ -399,6 +409,8 @@ def against_one_process(
         found = differences(*second_run(folder_of_run(), world_size, steps, arguments))
     except NotJoined as error:
         return [Finding("not_compared", "one process", str(error))]
+    finally:
+        shutil.rmtree(folder_of_run(), ignore_errors=True)
     findings = []
     for name, off in found.items():
         what = f"{off:.1e} of the distance that {steps} steps have moved a parameter, at most"

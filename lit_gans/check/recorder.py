@@ -27,7 +27,7 @@ from torch.utils.hooks import RemovableHandle
 
 from lit_gans.check.backwards import Backwards, Recomputed
 from lit_gans.check.names import Names, called_by_scaler, line_of_script, parameters_of, unwrapped
-from lit_gans.check.records import Call, State, Step, StepStart, Weight
+from lit_gans.check.records import WITHOUT_GRADIENT, Call, State, Step, StepStart, Weight
 from lit_gans.check.tensors import (
     batches_in,
     digest,
@@ -54,6 +54,7 @@ class Recorder:
         steps: number of steps of each optimizer that are recorded.
         publish: function that receives the name of each record, and the record.
         event: function that is called before each recorded step, with the start of the step.
+        count: function that is called before each step, with `numbers`.
 
     Attributes:
         names: names of networks, parameters and optimizers.
@@ -64,9 +65,13 @@ class Recorder:
     """
 
     def __init__(
-        self, steps: int, publish: Callable[[str, Step | Call | State], None], event: Callable[[StepStart], None]
+        self,
+        steps: int,
+        publish: Callable[[str, Step | Call | State], None],
+        event: Callable[[StepStart], None],
+        count: Callable[[Mapping[str, int]], None] = lambda numbers: None,
     ) -> None:
-        self.steps, self.publish, self.event = steps, publish, event
+        self.steps, self.publish, self.event, self.count = steps, publish, event, count
         self.names = Names()
         self.numbers: Counter[str] = Counter()
         self.states: list[str] = []
@@ -74,6 +79,7 @@ class Recorder:
         self.error = ""
         self._backwards = Backwards(self.names, self._harmless)
         self._outputs: set[str] = set()  # digests of the rows of all outputs
+        self._has_gradient = True  # whether autograd is on in the script
         self._depth = 0  # number of modules whose forward passes are running
         self._outermost = ""  # network whose forward pass calls the current modules
         self._outside: set[str] = set()  # networks that only the forward pass of another network calls from outside
@@ -112,6 +118,7 @@ class Recorder:
         def harmless(*given: Any) -> Any:
             if self.error:
                 return None
+            self._has_gradient = torch.is_grad_enabled()
             try:
                 with torch.no_grad():
                     return hook(*given)
@@ -148,7 +155,7 @@ class Recorder:
             self._backwards.synchronizes[self._outermost] = synchronizes
         positional = inputs if isinstance(inputs, tuple) else ()
         first = next((each for each in positional if isinstance(each, Tensor)), None)
-        if first is not None and first.dim() and self.calls[name] < _CALLS:
+        if first is not None and first.dim() and self._has_gradient and self.calls[name] < _CALLS:
             self.rows[name] += len(first)
         self._record_inputs(module, positional)
 
@@ -167,15 +174,17 @@ class Recorder:
                 self._outputs.update(digests_of_rows(tensor))
 
     def _record_inputs(self, module: nn.Module, inputs: Iterable[Any]) -> None:
-        """Publishes the rows of the first input that has rows.
+        """Publishes the rows of the first input that has rows, of integers only if no input has rows of floats.
 
         If this input is a container, such as a batch of images and conditions, a row consists of the rows of all its
         tensors, because ranks can have equal conditions for different images.
         """
-        name, network = self.names.path(module), unwrapped(module)
+        name, network = self.names.path(module) + WITHOUT_GRADIENT * (not self._has_gradient), unwrapped(module)
         if self.calls[name] >= _CALLS or (hasattr(network, "training_step") and not network.training):
             return  # a LightningModule whose forward pass validates
-        digests = [[*digests_of_rows(tensor)] for tensor in next(filter(None, map(batches_in, inputs)), [])]
+        batches = [*filter(None, map(batches_in, inputs))]
+        first = next((each for each in batches if any(map(torch.is_floating_point, each))), [*batches, []][0])
+        digests = [[*digests_of_rows(tensor)] for tensor in first]
         rows = (
             "".join(each for each in row if each not in self._outputs) for row in zip_longest(*digests, fillvalue="")
         )
@@ -199,7 +208,7 @@ class Recorder:
     # ---- optimizer steps
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        """Records the gradients of a step. If a closure computes them, records them after the closure returns."""
+        """Records the gradients of a step, after its closure returns if there is one."""
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if not callable(closure):
             self._record(optimizer)
@@ -230,12 +239,14 @@ class Recorder:
         name = self.names.of_optimizer(optimizer)
         self.numbers[name] += 1
         if self.numbers[name] > self.steps:
+            self.count(self.numbers)
             return
         self._watch()
         own = parameters_of(optimizer)
         shapes = [type(optimizer).__name__, *(str(tuple(parameter.shape)) for parameter in own)]
         paths = [self.names.of_parameter(parameter).partition(" of ")[0] for parameter in own]
         self.event(StepStart(name, digest_of(shapes), digest_of(paths)))
+        self.count(self.numbers)
         if self.numbers[name] == 1:
             self._find_copies({id(parameter) for parameter in own})
         weights = [self._weight(parameter, own, name) for parameter in own]
@@ -293,7 +304,7 @@ class Recorder:
             self._rest()
 
     def _is_in_lightning(self, parameter: Tensor) -> bool:
-        """Returns whether a LightningModule contains a parameter, and is called as a network."""
+        """Returns whether a called LightningModule contains a parameter."""
         network = self.names.network(self.names.network_of(parameter))
         return network is not None and hasattr(unwrapped(network), "manual_backward")
 
@@ -333,14 +344,14 @@ class Recorder:
         return state
 
     def _find_copies(self, stepped: set[int]) -> None:
-        """Finds the averages that are equal to a network before that network's first step."""
+        """Finds the averages that equal a network before its first step."""
         trained = [(type(each), digest_of(map(digest, each.parameters()))) for each in self._trained(stepped)]
         for _, network in self._averages(stepped):
             if (type(network), digest_of(map(digest, network.parameters()))) in trained:
                 self._copies.add(network)
 
     def _trained(self, stepped: set[int]) -> list[nn.Module]:
-        """Returns the networks and their child modules that contain stepped parameters."""
+        """Returns networks and child modules that contain stepped parameters."""
         known = [unwrapped(module) for _, module in self.names.networks()]
         known += [
             child for each in known for child in each.children() if not type(child).__module__.startswith("torch.")
@@ -366,7 +377,7 @@ class Recorder:
 
 
 def _options(optimizer: Optimizer) -> dict[str, list[float]]:
-    """Returns the numbers in the parameter groups, such as the learning rate, by name, with one number per group."""
+    """Returns the numbers in the parameter groups, such as learning rates, by name."""
     options: dict[str, list[float]] = {}
     for group in optimizer.param_groups:
         for name, value in group.items():

@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+WITHOUT_GRADIENT = " without gradients"  # ends the name of a network's inputs for which autograd is off
+
 
 @dataclass
 class Weight:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from types import TracebackType
 
 from lit_gans.check.board import Board, board, collected
 from lit_gans.check.findings import Finding, compare
 from lit_gans.check.recorder import Recorder
 from lit_gans.check.records import End, StepStart, dumped
+from lit_gans.common.errors import refuse_below
 
 
 class check_ranks:  # noqa: N801 - used as a function
@@ -22,8 +25,11 @@ class check_ranks:  # noqa: N801 - used as a function
 
     Args:
         steps: number of recorded steps per optimizer.
-        patience: maximum time that rank 0 waits on exit for each of the other ranks, in seconds.
-        name: name of the check. It must be unique among the checks of a run.
+        patience: maximum wait of rank 0 for each other rank on exit, in seconds.
+        name: name of the check, unique within a run.
+
+    Raises:
+        RefusedInput: if `steps` is below 1.
 
     Attributes:
         findings: findings of rank 0, faults first; empty on other ranks and on a single process.
@@ -32,6 +38,7 @@ class check_ranks:  # noqa: N801 - used as a function
     """
 
     def __init__(self, steps: int = 20, patience: float = 60.0, name: str = "check") -> None:
+        refuse_below(1, steps=steps)
         self.steps, self.patience, self.name = steps, patience, name
         self.findings: list[Finding] = []
         self.watched: dict[str, int] = {}
@@ -46,7 +53,9 @@ class check_ranks:  # noqa: N801 - used as a function
         return [finding for finding in self.findings if finding.is_fault]
 
     def __enter__(self) -> check_ranks:
-        self.recorder = Recorder(self.steps, lambda name, record: self._publish(name, dumped(record)), self._event)
+        self.recorder = Recorder(
+            self.steps, lambda name, record: self._publish(name, dumped(record)), self._event, self._count
+        )
         return self
 
     def __exit__(
@@ -92,6 +101,10 @@ class check_ranks:  # noqa: N801 - used as a function
     def _event(self, event: StepStart) -> None:
         self._publish(f"event/{self._num_events}", dumped(event))
         self._num_events += 1
+
+    def _count(self, numbers: Mapping[str, int]) -> None:
+        if self.board is not None:  # on a single process, unpublished counts would grow without end
+            self.board.publish("counts", json.dumps(numbers).encode())
 
     def _publish(self, name: str, record: bytes) -> None:
         self.board = self.board or board(self.name)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 _ROWS = 128  # maximum number of rows of an input that are read
 _FEWEST = 4  # minimum size of a row: smaller rows, such as labels, are often equal on two ranks by chance
+_FEWEST_INTEGERS = 16  # the same for integers, such as token ids: labels of several classes are often equal, too
 _TENSORS = 16  # maximum number of tensors of an input, such as a batch that is a list, that are read
 
 
@@ -64,7 +65,7 @@ def digest_of(texts: Iterable[str]) -> str:
 
 
 def random_state() -> str:
-    """Returns a digest of the state of torch's random number generators."""
+    """Returns a digest of torch's random number generators."""
     state = torch.get_rng_state()
     if torch.cuda.is_initialized():
         state = torch.cat([state, torch.cuda.get_rng_state()])
@@ -88,20 +89,21 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def has_rows(value: Any) -> TypeGuard[Tensor]:
-    """Returns whether a value is a batch of images or latents."""
+    """Returns whether a value is a batch of images, latents or tokens."""
     return (
         isinstance(value, Tensor)
-        and value.is_floating_point()
+        and value.dtype != torch.bool
+        and not value.is_complex()
         and value.dim() > 1
         and len(value) > 0
-        and value.shape[1:].numel() >= _FEWEST
+        and value.shape[1:].numel() >= (_FEWEST if value.is_floating_point() else _FEWEST_INTEGERS)
         and not value.is_meta
         and not is_sharded(value)
     )
 
 
 def batches_in(value: Any) -> list[Tensor]:
-    """Returns the first tensors in a value that are batches of images or latents."""
+    """Returns the first tensors in a value that are batches of images, latents or tokens."""
     return [*islice(filter(has_rows, tensors_in(value)), _TENSORS)]
 
 

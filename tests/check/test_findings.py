@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lit_gans.check.findings import RankRecords, compare
-from lit_gans.check.records import Call, End, Factor, State, Step, StepStart, Weight
+from lit_gans.check.records import WITHOUT_GRADIENT, Call, End, Factor, State, Step, StepStart, Weight
 
 
 def rank(gradients=(1.0, 2.0), before=(3.0, 4.0), after=(2.0, 3.0), local=None, **settings):
@@ -40,6 +40,14 @@ def test_a_rank_that_is_late_has_fewer_steps_and_is_no_fault_until_it_ends():
     late = rank()
     late.steps, late.events, late.end = {}, [], None
     assert kinds(rank(), late) == ["rank_has_not_ended"]
+
+
+@pytest.mark.parametrize(("number", "is_fault"), [(30, False), (29, True)])
+def test_a_rank_that_has_not_ended_is_a_fault_only_if_it_has_stepped_less_often(number, is_fault):
+    first, late = rank(), rank()
+    first.counts, late.counts, late.end = {"SGD of net": 30}, {"SGD of net": number}, None
+    (finding,) = compare([first, late])
+    assert (finding.kind, finding.is_fault) == ("rank_has_not_ended", is_fault)
 
 
 def test_gradients_that_differ_because_earlier_ones_did_are_not_reported_again():
@@ -108,6 +116,20 @@ def test_inputs_are_equal_shared_or_constant():
     assert kinds(with_inputs("ab", "ab"), with_inputs("ab", "ab")) == [], "such as a grid of positions"
 
 
+def test_inputs_without_gradients_are_no_fault():
+    """Validation images, or the same latents for samples, are often equal on all ranks."""
+    ranks = with_inputs("ab", "cd"), with_inputs("ef", "gh")
+    for records in ranks:
+        records.calls[f"net{WITHOUT_GRADIENT}"] = [Call("net", ["v"]), Call("net", ["w"])]
+        records.calls[f"other{WITHOUT_GRADIENT}"] = [Call("other", [*"vw"]), Call("other", [*"xy"])]
+    (note,) = compare(ranks)
+    assert (note.kind, note.where, note.is_fault) == ("same_inputs", "other without gradients", False)
+    ranks[1].calls[f"other{WITHOUT_GRADIENT}"][1].rows = [*"vz"]
+    assert kinds(*ranks) == []
+    ranks[1].calls["net"] = [Call("net", [*"ae"]), Call("net", [*"gh"])]
+    assert kinds(*ranks) == ["shared_inputs"]
+
+
 def test_a_shuffled_epoch_may_give_a_rank_the_rows_of_another_rank():
     assert kinds(with_inputs("ab", "cd", "ae"), with_inputs("ef", "gh", "cg")) == [], "the second epoch"
     assert kinds(with_inputs("ab", "cd", "aef"), with_inputs("cb", "ad", "bf")) == ["shared_inputs"], "the first epoch"
@@ -129,6 +151,15 @@ def test_a_number_that_multiplies_the_loss_is_compared_and_a_count_is_a_note():
     (note,) = compare([with_factors((31.0, True)), with_factors((28.0, True))])
     assert (note.kind, note.is_fault) == ("count_of_each_rank", False)
     assert kinds(with_factors((0.5, False)), with_factors()) == [], "another loss, which has no counterpart"
+
+
+def test_weights_that_mix_two_losses_may_be_random_on_each_rank():
+    """Mixup draws them; a factor without a complement is still a fault."""
+    ranks = [with_factors((weight, False), (1 - weight, False), (weight + 7, False)) for weight in (0.3, 0.9)]
+    fault, note = compare(ranks)
+    assert (note.kind, note.is_fault) == ("mixture_of_each_rank", False)
+    assert "0.3 on rank 0, 0.9 on rank 1" in note.what
+    assert (fault.kind, "7.3 on rank 0" in fault.what) == ("loss_factor_of_each_rank", True)
 
 
 def test_a_step_that_a_gradient_scaler_skips_on_one_rank_has_its_own_name():

@@ -199,6 +199,19 @@ def test_other_weights_are_a_fault_whatever_their_cause(monkeypatch, has_local_s
     assert (same.kind, same.where, same.is_fault) == ("as_on_one_process", "SGD", False)
 
 
+def test_a_rank_that_has_not_ended_is_not_compared_and_the_batches_are_removed(tmp_path, monkeypatch):
+    folder = tmp_path / "folder"
+    monkeypatch.setattr(one_process, "folder_of_run", lambda: folder)
+    make_private(folder)
+    RecordingMode(1, *ARGUMENTS).save(folder / "0.pt", None)
+    (finding,) = against_one_process(2, 3, ["train.py"], False)
+    assert (finding.kind, finding.is_fault) == ("not_compared", False)
+    assert "rank 1 has not ended within --patience seconds" in finding.what
+    assert not folder.exists()
+    RecordingMode(1, *ARGUMENTS).save(folder / "1.pt", None)  # as rank 1 does afterwards
+    assert not folder.exists()
+
+
 def test_the_loader_of_torch_is_as_before():
     iterate = DataLoader.__iter__
     observed(lambda: None)

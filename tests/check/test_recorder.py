@@ -10,12 +10,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.distributed import HashStore
 from torch.nn.modules import module as hooks_of_modules
 from torch.optim import optimizer as hooks_of_optimizers
 from torch.utils.checkpoint import checkpoint
 
-from lit_gans.check import check_ranks
+from lit_gans.check import RankConsistency, check_ranks
+from lit_gans.check.board import Board, counts_of, events_of
 from lit_gans.check.recorder import Recorder
+from lit_gans.check.tensors import digests_of_rows
+from lit_gans.common.errors import RefusedInput
 
 
 def train(num_steps):
@@ -96,6 +100,24 @@ def test_nothing_grows_after_the_watched_steps():
     recorder.close()
     assert recorder.numbers == {"Adam of network (Sequential)": 6}
     assert len(recorder._backwards._stepped_at["Adam of network (Sequential)"]) == 2
+
+
+def test_all_steps_are_counted_although_few_are_recorded():
+    check = check_ranks(steps=2)
+    check.board = Board(HashStore(), 0, 2, "check")
+    recorder = check.__enter__().recorder
+    train(6)
+    recorder.close()
+    assert len([*events_of(check.board, 0)]) == 2
+    assert counts_of(check.board, 0) == {"Adam of network (Sequential)": 6}
+
+
+@pytest.mark.parametrize("steps", [0, -1])
+def test_a_check_of_no_steps_is_refused(steps):
+    with pytest.raises(RefusedInput, match=f"steps={steps} must be at least 1"):
+        check_ranks(steps)
+    with pytest.raises(RefusedInput, match=f"steps={steps} must be at least 1"):
+        RankConsistency(steps)
 
 
 def test_a_single_process_has_nothing_to_compare():
@@ -475,6 +497,41 @@ def test_a_validation_in_the_forward_pass_of_a_wrapper_is_no_training_data():
     module = Module(lambda batch: batch[0])
     found = recorded(lambda: [module.train(mode)([torch.rand(2, 4)]) for mode in (False, True)])
     assert [name for name in found if name.startswith("call")] == ["call/module (Module)/0"]
+
+
+def test_inputs_without_gradients_are_recorded_apart_and_their_rows_are_not_counted():
+    network = nn.Linear(4, 1)
+
+    def train():
+        recorder = Recorder(5, records.__setitem__, lambda name: None)
+        with torch.no_grad():
+            for _ in range(50):
+                network(torch.rand(3, 4))
+        network(torch.rand(2, 4))
+        recorder.close()
+        return recorder.rows
+
+    records = {}
+    assert train() == {"network (Linear)": 2}
+    assert "call/network (Linear)/0" in records, "after many validation batches"
+    assert {record.network for record in records.values()} == {"network (Linear)", "network (Linear) without gradients"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "expected"),
+    [(torch.uint8, 64, 3), (torch.int64, 16, 3), (torch.int64, 10, 0), (torch.bool, 64, 0), (torch.float32, 4, 3)],
+)
+def test_integers_are_rows_unless_they_are_few_numbers_such_as_labels(dtype, size, expected):
+    network = nn.Flatten()
+    found = recorded(lambda: network(torch.randint(0, 2, (3, size)).to(dtype)))
+    assert [len(record.rows) for record in found.values()] == [expected] * bool(expected)
+
+
+def test_integers_are_rows_only_where_no_input_has_rows_of_floats():
+    network, latents = Reads(lambda _, latents: latents), torch.rand(2, 4)
+    found = recorded(lambda: network(torch.ones(2, 16, dtype=torch.int64), latents))
+    (call,) = found.values()
+    assert call.rows == [*digests_of_rows(latents)]
 
 
 class Hides(nn.Module):
