@@ -68,8 +68,8 @@ class NetworkFSDP(NetworkStrategy):
     is called directly. A method such as `self.generator.sample(z)` can call many submodules, each of which gathers
     the parameters. To gather them only once, register the method in `on_train_start`:
     `torch.distributed.fsdp.register_fsdp_forward_method(self.generator, "sample")`. A method that uses parameters
-    directly must always be registered. Frozen modules with the same structure as a network, such as EMA and target
-    networks, are sharded as well.
+    directly must always be registered. Frozen copies of a network, such as EMA and target networks, are sharded
+    as well.
 
     Running statistics of batch norm are averaged over the ranks after each training step. Checkpoints are single files
     that contain full tensors under their original names, including optimizer states. They can be loaded on a single
@@ -521,8 +521,7 @@ def frozen_copies(module: nn.Module, roots: Mapping[str, nn.Module]) -> dict[str
             continue
         signature = _signature(child)
         alike = [root for root, other in signatures if other == signature]
-        is_copy = isinstance(child, FSDPModule) or any(not _is_part(module, path) or _equal(child, r) for r in alike)
-        if is_copy:
+        if isinstance(child, FSDPModule) or any(not _is_part(module, path) or _equal(child, root) for root in alike):
             copies[path] = child
     return copies
 

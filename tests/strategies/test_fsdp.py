@@ -207,7 +207,6 @@ def validate_average(module, **arguments):
 CASES = {
     "evaluated": (evaluate_between, Evaluated, NetworkFSDP),
     "evaluated_in_one_child": (evaluate_between, InOneChild, NetworkFSDP),
-    "unresharded": (fit, Own, UNRESHARDED),
     "unresharded_toggles": (fit, Toggles, UNRESHARDED),
     "unresharded_layers_toggle": (fit, Toggles, partial(UNRESHARDED, wrap="layer")),
     "unresharded_computes": (fit, ComputesBeforeStep, UNRESHARDED),
