@@ -161,6 +161,9 @@ class NetworkAverage(Callback):
 
     def _begin(self, trainer: Trainer, module: LightningModule) -> None:
         self._averaged_network = module.get_submodule(self.network)
+        if strategy := sharding(trainer.strategy):  # an earlier forward pass might have left full tensors
+            for parameter in self._averaged_network.parameters():
+                strategy.free(parameter)
         named = dict(self._averaged_network.named_parameters())
         self._names = list(named)
         full = [self._full[name].to(param.device, copy=True) for name, param in named.items() if name in self._full]

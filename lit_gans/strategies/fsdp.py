@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -67,8 +68,8 @@ class NetworkFSDP(NetworkStrategy):
     is called directly. A method such as `self.generator.sample(z)` can call many submodules, each of which gathers
     the parameters. To gather them only once, register the method in `on_train_start`:
     `torch.distributed.fsdp.register_fsdp_forward_method(self.generator, "sample")`. A method that uses parameters
-    directly must always be registered. Frozen modules with the same structure as a network, such as EMA and target
-    networks, are sharded as well.
+    directly must always be registered. Frozen copies of a network, such as EMA and target networks, are sharded
+    as well.
 
     Running statistics of batch norm are averaged over the ranks after each training step. Checkpoints are single files
     that contain full tensors under their original names, including optimizer states. They can be loaded on a single
@@ -114,6 +115,7 @@ class NetworkFSDP(NetworkStrategy):
         self._roots: dict[str, FSDPModule] = {}
         self._copies: dict[str, FSDPModule] = {}
         self._penalized: dict[str, nn.Module] = {}
+        self._units: list[FSDPModule] = []  # all sharded modules, including layers with wrap="layer"
         self._searched: set[str] = set()  # networks that have been checked for reentrant checkpointing
 
     # ---- setup and end
@@ -141,19 +143,27 @@ class NetworkFSDP(NetworkStrategy):
         self._searched.clear()
         mesh = self._mesh()
         self.limit_waiting()
-        if trainer.state.fn == TrainerFn.FITTING:
+        fits = trainer.state.fn == TrainerFn.FITTING
+        _reshard(module)  # an earlier run of this module might have left full weights
+        sharded_before = outermost_sharded(module)
+        if fits:
             # The optimizers must exist before sharding, because they determine which parameters form a network.
             self.setup_optimizers(trainer)
             self._roots = {path: root for network in self.networks.values() for path, root in network.roots.items()}
             self._copies = frozen_copies(module, self._roots)
         else:
-            owned = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
-            self._roots = largest_modules(module, owned)
+            owned = {id(p) for p in module.parameters() if p.requires_grad and not isinstance(p, DTensor)}
+            self._roots, self._copies = sharded_before | largest_modules(module, owned), {}
+        _refuse_sharded_differently(self._roots, sharded_before)
         full = dict(module.named_parameters())
         self._shard(mesh)
-        sharded = dict(module.named_parameters())
-        _exchange_parameters(self.optimizers, {id(parameter): sharded[name] for name, parameter in full.items()})
-        self.networks = find_networks(self.optimizers, module)
+        if fits:  # otherwise, the optimizers are those of an earlier fit, which might have trained another module
+            sharded = dict(module.named_parameters())
+            _exchange_parameters(self.optimizers, {id(parameter): sharded[name] for name, parameter in full.items()})
+            self.networks = find_networks(self.optimizers, module)
+            # Lightning clips with functions of torch that cannot mix shards and full tensors
+            vars(self.precision_plugin).update(clip_grad_by_norm=_clip_by_norm, clip_grad_by_value=_clip_by_value)
+        self._units = [unit for unit in module.modules() if isinstance(unit, FSDPModule)]
         for path, root in (self._roots | self._copies).items():
             self._watch_calls(path, root)
 
@@ -172,6 +182,7 @@ class NetworkFSDP(NetworkStrategy):
     def _shard(self, mesh: DeviceMesh) -> None:
         _refuse_shared(self.lightning_module, self._roots)
         penalized = penalized_networks(self.lightning_module)
+        self._penalized = {}
         settings = {"mesh": mesh} | precision_policy(self.param_dtype, self.reduce_dtype)
         for path, root in self._roots.items():
             declared = any(f"{path}.".startswith(f"{name}.") or f"{name}.".startswith(f"{path}.") for name in penalized)
@@ -238,12 +249,14 @@ class NetworkFSDP(NetworkStrategy):
         trained = [named] if named else [candidate for candidate in self.networks.values() if candidate.trains]
         self._refuse_reentrant(closure_loss, trained)
         others = [other for other in self.networks.values() if named and other is not named]
+        # FSDP adds the gradients of a pass to those that a network has accumulated, and then reduces the sum.
+        accumulated = [other for other in others if self.gradients[other.name].state is BLOCKED]
+        others = [other for other in others if other not in accumulated]
         # FSDP does not support a backward pass for only some leaves, so restore the gradients of the other networks.
         previous = [(p, None if p.grad is None else p.grad.clone()) for other in others for p in other.parameters]
         with self.backward_of(trained):
             loss = super().backward(closure_loss, optimizer, *args, **kwargs)
-            if not self.averages:
-                self._refuse_accumulated(trained, others)
+            self._refuse_accumulated(trained, accumulated if self.averages else accumulated + others)
             for parameter, gradient in previous:
                 parameter.grad = gradient
             for other in others:
@@ -291,9 +304,11 @@ class NetworkFSDP(NetworkStrategy):
     def _refuse_accumulated(self, trained: list[OptimizedNetwork], others: list[OptimizedNetwork]) -> None:
         for network in others:
             if self.gradients[network.name].state is not NONE:
+                where = "after" if self.averages else "inside"
+                which = "accumulated" if self.averages else "next"
                 raise RefusedInput(
-                    f"a backward pass of {trained[0].name} inside block_backward_sync reaches {network.name}, which"
-                    " requires gradients, so that FSDP would add these gradients to the next gradients of"
+                    f"a backward pass of {trained[0].name} {where} block_backward_sync reaches {network.name}, which"
+                    f" requires gradients, so that FSDP would add these gradients to the {which} gradients of"
                     f" {network.name}: freeze it before the loss is computed."
                 )
 
@@ -316,11 +331,11 @@ class NetworkFSDP(NetworkStrategy):
 
     def before_step(self, network: OptimizedNetwork) -> None:
         super().before_step(network)
-        # Without resharding, the next forward pass would use the old unsharded weights. A network is resharded even if
-        # only another network's backward pass went through it, because its unsharded weights would stay frozen.
-        for layer in (layer for penalized in self._penalized.values() for layer in penalized.modules()):
-            if isinstance(layer, FSDPModule):
-                layer.reshard()
+        self._reshard_all()  # otherwise, the next forward pass would use the old full weights
+
+    def _reshard_all(self) -> None:
+        for unit in self._units:
+            unit.reshard()
 
     def averaged_by_us(self, network: OptimizedNetwork) -> list[nn.Parameter]:
         return list(network.loose.values())
@@ -351,6 +366,10 @@ class NetworkFSDP(NetworkStrategy):
             return full.clone()
         return distribute_tensor(full, parameter.device_mesh, parameter.placements).to_local().clone()
 
+    def free(self, parameter: nn.Parameter) -> None:
+        """Frees the full tensors of all parameters that are gathered, after a shard has changed."""
+        self._reshard_all()
+
     def unshard(self, shard: Tensor, parameter: nn.Parameter) -> Tensor:
         """Gathers the full tensor from the shards of all ranks. Every rank must call this method."""
         if not isinstance(parameter, DTensor):
@@ -378,9 +397,21 @@ class NetworkFSDP(NetworkStrategy):
         return True
 
     def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = None) -> dict[str, Any]:
+        try:
+            return self._load_checkpoint(checkpoint_path, weights_only)
+        except RefusedInput as refused:
+            if "contains an object of" not in str(refused):
+                raise
+            raise RefusedInput(
+                f"{refused} Under {type(self).__name__}, weights_only=False has no effect, because Lightning does not"
+                " pass it on. If you trust the file, call torch.serialization.add_safe_globals([CLASS]) for the class"
+                " before the run, or leave the object out with save_hyperparameters(ignore=[NAME])."
+            ) from refused
+
+    def _load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None) -> dict[str, Any]:
         if is_address(checkpoint_path):
             with downloaded_to_node(str(checkpoint_path), self) as path:
-                return self.load_checkpoint(path, weights_only)
+                return self._load_checkpoint(path, weights_only)
         path = Path(checkpoint_path)
         if not path.is_dir():
             return super().load_checkpoint(checkpoint_path, weights_only)
@@ -441,25 +472,102 @@ def precision_policy(param_dtype: str, reduce_dtype: str) -> dict[str, Any]:
     return {"mp_policy": policy}
 
 
+def _reshard(module: nn.Module) -> None:
+    """Frees the full weights of all sharded modules inside a module."""
+    for unit in module.modules():
+        if isinstance(unit, FSDPModule):
+            unit.reshard()
+
+
+def outermost_sharded(module: nn.Module) -> dict[str, FSDPModule]:
+    """Returns the sharded modules, by path, that are not inside another sharded module."""
+    outermost: dict[str, FSDPModule] = {}
+    for path, child in module.named_modules():
+        if isinstance(child, FSDPModule) and not _is_inside(path, outermost):
+            outermost[path] = child
+    return outermost
+
+
+def _is_inside(path: str, outer: Iterable[str]) -> bool:
+    return any(path.startswith(f"{other}.") for other in outer)
+
+
+def _refuse_sharded_differently(roots: Mapping[str, nn.Module], before: Mapping[str, nn.Module]) -> None:
+    """Raises `RefusedInput` if an earlier run has sharded a network together with others, or in several parts."""
+    ids = {id(module) for module in before.values()}
+    for path, root in roots.items():
+        if id(root) not in ids and any(isinstance(parameter, DTensor) for parameter in root.parameters()):
+            raise RefusedInput(
+                f"{path} must be sharded on its own, but an earlier run of this module has sharded {', '.join(before)}"
+                " instead: fit the module before its first evaluation, with the same optimizers each time, or create"
+                " a new module."
+            )
+
+
 def frozen_copies(module: nn.Module, roots: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
-    """Returns the frozen modules, by path, that have the same class and parameters as one of the networks.
+    """Returns the frozen modules, by path, that are copies of one of the networks.
 
     Examples are EMA and target networks. They are sharded in the same way as the network, so that any arithmetic
     operation can update them from the network's parameters.
+
+    A copy has the same classes and parameters as the network. If it is part of a larger module with a `forward`, such
+    as an EMA wrapper, its values must also equal the network's, because a layer of a teacher can have the same class
+    and shapes by coincidence.
     """
-    signatures = [_signature(root) for root in roots.values()]
+    signatures = [(root, _signature(root)) for root in roots.values()]
     copies: dict[str, nn.Module] = {}
     for path, child in module.named_modules():
-        frozen = not any(parameter.requires_grad for parameter in child.parameters())
-        if frozen and _signature(child) in signatures and not any(path.startswith(f"{outer}.") for outer in copies):
+        if any(parameter.requires_grad for parameter in child.parameters()) or _is_inside(path, copies):
+            continue
+        signature = _signature(child)
+        alike = [root for root, other in signatures if other == signature]
+        if isinstance(child, FSDPModule) or any(not _is_part(module, path) or _equal(child, root) for root in alike):
             copies[path] = child
     return copies
 
 
 def _signature(module: nn.Module) -> tuple[Any, ...]:
-    """Returns the class of a module, and the names, shapes and dtypes of its parameters."""
-    named = ((name, parameter.shape, parameter.dtype) for name, parameter in module.named_parameters())
-    return (type(module), *named)
+    """Returns the names and classes of all modules in a module, and names, shapes and dtypes of its parameters."""
+    modules = tuple((name, type(inner)) for name, inner in module.named_modules())
+    return modules, tuple((name, p.shape, p.dtype) for name, p in module.named_parameters())
+
+
+def _is_part(module: nn.Module, path: str) -> bool:
+    """Returns whether a module inside the given module has a `forward` and contains the path."""
+    outer = [path[: match.start()] for match in re.finditer(r"\.", path)]
+    return any(type(module.get_submodule(name)).forward is not nn.Module.forward for name in outer)
+
+
+def _equal(one: nn.Module, other: nn.Module) -> bool:
+    """Returns whether two modules have equal parameters. Parameters of modules that are sharded count as different."""
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return not any(isinstance(b, DTensor) or a.device != b.device or not torch.equal(a, b) for a, b in pairs)
+
+
+def _clip_by_norm(optimizer: torch.optim.Optimizer, clip_val: float) -> None:
+    """Clips gradients to a maximum norm, as Lightning's function of this name, for shards and full tensors together."""
+    kinds = _of_one_kind(optimizer)
+    if len(kinds) < 2:
+        torch.nn.utils.clip_grad_norm_(parameters_of(optimizer), clip_val)
+        return
+    norms = [torch.nn.utils.get_total_norm([p.grad for p in kind if p.grad is not None]) for kind in kinds]
+    total = torch.stack([norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]).norm()
+    for kind in kinds:
+        torch.nn.utils.clip_grads_with_norm_(kind, clip_val, total)
+
+
+def _clip_by_value(optimizer: torch.optim.Optimizer, clip_val: float) -> None:
+    """Clips each value of the gradients, as Lightning's function of this name, for shards and full tensors together."""
+    for kind in _of_one_kind(optimizer):
+        torch.nn.utils.clip_grad_value_(kind, clip_val)
+
+
+def _of_one_kind(optimizer: torch.optim.Optimizer) -> list[list[nn.Parameter]]:
+    """Returns the parameters with gradients that are shards, and those that are full tensors, without empty lists."""
+    parameters = [parameter for parameter in parameters_of(optimizer) if parameter.grad is not None]
+    shards = [parameter for parameter in parameters if isinstance(parameter, DTensor)]
+    full = [parameter for parameter in parameters if not isinstance(parameter, DTensor)]
+    return [kind for kind in (shards, full) if kind]
 
 
 def _shard_layers(network: nn.Module, **settings: Any) -> None:
@@ -496,14 +604,31 @@ def gather_in_calls(
         in_backward: functions to call with the gradient of each output of the network.
     """
     entered: list[bool] = []  # for each running call of a module inside the network: whether it gathers the network
+    shards = [*root.parameters()]
+    trained: list[bool] = []  # whether each parameter required a gradient in the last forward pass
+
+    def reshard_if_toggled() -> None:
+        """Reshards the network if some of its parameters were frozen or unfrozen while they were full tensors.
+
+        `toggle_optimizer` changes the shards, and `network.requires_grad_` changes the full tensors.
+        """
+        pairs = [*zip(shards, root.parameters(), strict=True)]
+        if not trained or all(shard.requires_grad == full.requires_grad for shard, full in pairs):
+            return
+        for (shard, full), was in zip(pairs, trained, strict=True):
+            if full.requires_grad != was:
+                shard.requires_grad_(full.requires_grad)
+        _reshard(root)
 
     @torch.compiler.disable
     def note(*_: Any) -> None:
+        reshard_if_toggled()
         if before is not None and any(isinstance(parameter, DTensor) for parameter in root.parameters()):
             before()
 
     @torch.compiler.disable
     def watch(_: nn.Module, inputs: Any, outputs: Any) -> None:
+        trained[:] = [parameter.requires_grad for parameter in shards]
         seen_by_fsdp = {id(leaf) for leaf in tree_leaves(outputs)}
         for tensor in tensors_in(outputs):
             if tensor.requires_grad:
