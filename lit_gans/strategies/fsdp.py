@@ -31,7 +31,7 @@ from lit_gans.common._compat.torch import (
 )
 from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.lightning import LightningModule, Trainer, TrainerFn
+from lit_gans.common.lightning import LightningModule, MixedPrecision, Precision, Trainer, TrainerFn
 from lit_gans.strategies.base import NetworkStrategy, average_over_ranks
 from lit_gans.strategies.gradients import AVERAGED, BLOCKED, INTERRUPTED, NONE, Gradients
 from lit_gans.strategies.module_networks import (
@@ -138,6 +138,14 @@ class NetworkFSDP(NetworkStrategy):
                 " float32."
             )
 
+    def setup(self, trainer: Trainer) -> None:
+        plugin = self.precision_plugin
+        if type(plugin) is Precision:
+            self.precision_plugin = _ShardPrecision()
+        elif type(plugin) is MixedPrecision and plugin.scaler is None:
+            self.precision_plugin = _ShardMixedPrecision(plugin.precision, plugin.device)
+        super().setup(trainer)
+
     def _wrap(self, trainer: Trainer) -> None:
         module = self.lightning_module
         self._searched.clear()
@@ -161,8 +169,6 @@ class NetworkFSDP(NetworkStrategy):
             sharded = dict(module.named_parameters())
             _exchange_parameters(self.optimizers, {id(parameter): sharded[name] for name, parameter in full.items()})
             self.networks = find_networks(self.optimizers, module)
-            # Lightning clips with functions of torch that cannot mix shards and full tensors
-            vars(self.precision_plugin).update(clip_grad_by_norm=_clip_by_norm, clip_grad_by_value=_clip_by_value)
         self._units = [unit for unit in module.modules() if isinstance(unit, FSDPModule)]
         for path, root in (self._roots | self._copies).items():
             self._watch_calls(path, root)
@@ -544,22 +550,29 @@ def _equal(one: nn.Module, other: nn.Module) -> bool:
     return not any(isinstance(b, DTensor) or a.device != b.device or not torch.equal(a, b) for a, b in pairs)
 
 
-def _clip_by_norm(optimizer: torch.optim.Optimizer, clip_val: float) -> None:
-    """Clips gradients to a maximum norm, as Lightning's function of this name, for shards and full tensors together."""
-    kinds = _of_one_kind(optimizer)
-    if len(kinds) < 2:
-        torch.nn.utils.clip_grad_norm_(parameters_of(optimizer), clip_val)
-        return
-    norms = [torch.nn.utils.get_total_norm([p.grad for p in kind if p.grad is not None]) for kind in kinds]
-    total = torch.stack([norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]).norm()
-    for kind in kinds:
-        torch.nn.utils.clip_grads_with_norm_(kind, clip_val, total)
+class _ShardPrecision(Precision):
+    """Lightning's float32 precision plugin, which also clips gradients of shards and of full tensors together.
+
+    Lightning's plugin clips with functions of torch that cannot mix them.
+    """
+
+    def clip_grad_by_norm(self, optimizer: torch.optim.Optimizer, clip_val: int | float) -> None:
+        kinds = _of_one_kind(optimizer)
+        if len(kinds) < 2:
+            super().clip_grad_by_norm(optimizer, clip_val)
+            return
+        norms = [torch.nn.utils.get_total_norm([p.grad for p in kind if p.grad is not None]) for kind in kinds]
+        total = torch.stack([norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]).norm()
+        for kind in kinds:
+            torch.nn.utils.clip_grads_with_norm_(kind, clip_val, total)
+
+    def clip_grad_by_value(self, optimizer: torch.optim.Optimizer, clip_val: int | float) -> None:
+        for kind in _of_one_kind(optimizer):
+            torch.nn.utils.clip_grad_value_(kind, clip_val)
 
 
-def _clip_by_value(optimizer: torch.optim.Optimizer, clip_val: float) -> None:
-    """Clips each value of the gradients, as Lightning's function of this name, for shards and full tensors together."""
-    for kind in _of_one_kind(optimizer):
-        torch.nn.utils.clip_grad_value_(kind, clip_val)
+class _ShardMixedPrecision(_ShardPrecision, MixedPrecision):
+    """Lightning's autocast plugin, which also clips gradients of shards and of full tensors together."""
 
 
 def _of_one_kind(optimizer: torch.optim.Optimizer) -> list[list[nn.Parameter]]:
