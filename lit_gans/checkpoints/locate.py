@@ -12,7 +12,7 @@ from lit_gans.checkpoints.exported import CONFIG, HUB, downloaded, is_exported, 
 from lit_gans.checkpoints.remote import downloaded_here, is_address
 from lit_gans.checkpoints.sharded import REST, read_rest, verify_shards
 from lit_gans.checkpoints.torch_files import read_torch_file
-from lit_gans.common.atomic import kept
+from lit_gans.common.atomic import kept, replaced
 from lit_gans.common.errors import RefusedInput, nearest, refusing
 from lit_gans.common.lightning import rank_zero_only
 
@@ -109,7 +109,7 @@ def checkpoints_of(run: Path) -> list[Path]:
     folder = run / FOLDER
     if not os.path.isdir(folder):
         return []
-    return sorted([*folder.glob("*.ckpt"), *folder.glob("*.ckpt.old")])
+    return sorted([*folder.glob("*.ckpt"), *folder.glob(replaced(Path("*.ckpt")).name)])
 
 
 def verified_iteration(path: Path) -> int:

@@ -47,8 +47,8 @@ def test_networks_that_are_exported_to_the_folder_of_their_run_do_not_hide_its_c
 
 
 def test_a_checkpoint_whose_replacement_was_interrupted_is_found(tmp_path):
-    run = run_folder(tmp_path / "run", "last.ckpt.old")
-    assert find_checkpoint(run) == run / "checkpoints/last.ckpt.old"
+    run = run_folder(tmp_path / "run", "last.ckpt.lit_gans_old")
+    assert find_checkpoint(run) == run / "checkpoints/last.ckpt.lit_gans_old"
 
 
 def test_what_is_no_checkpoint_is_pointed_to_the_newest_beside_or_below_it(tmp_path):
@@ -124,8 +124,8 @@ def test_a_missing_last_checkpoint_gives_a_warning(run, caplog):
     last.rename(run / "elsewhere")
     assert newest_good(run) == (run / "checkpoints/step-7.ckpt", 7)
     assert caplog.messages[0].startswith(f"{last} is missing.")
-    (run / "elsewhere").rename(f"{last}.old")  # killed between two renames
-    assert newest_good(run) == (last.with_name("last.ckpt.old"), 9)
+    (run / "elsewhere").rename(f"{last}.lit_gans_old")  # killed between two renames
+    assert newest_good(run) == (last.with_name("last.ckpt.lit_gans_old"), 9)
 
 
 def test_a_run_has_no_checkpoint_or_one_with_a_number_of_iterations(tmp_path):
