@@ -28,7 +28,11 @@ from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.sampling import Weights
 from lit_gans.training.translator import Translator
 
-_PATH = re.compile(r"(?<![\w.])(?:~|\.{0,2}/|[A-Za-z]:\\|\\\\|[a-z0-9]+://)[^\s,)'\"]+")
+# a quoted text or an argument that contains a separator of paths, other than between two digits as in 1/2
+_SEPARATOR = r"(?:[/\\](?!\d)|(?<!\d)[/\\])"
+_PATH = re.compile(
+    rf"""(['"])(?:(?!\1).)*{_SEPARATOR}(?:(?!\1).)*\1|(?=[^,;()='"]*{_SEPARATOR})[^,;()='"\s][^,;()='"]*"""
+)
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")  # name of a dataset on the Hub
 UNKNOWN = "other"  # value of `license` on the Hub for all licenses without an identifier
 # further identifiers of the Hub; all others are identifiers of SPDX in lower case
@@ -120,7 +124,7 @@ def _without_paths(value: Any) -> Any:
         return {key: _without_paths(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_without_paths(item) for item in value]
-    return _PATH.sub("PATH", value) if isinstance(value, str) else value
+    return _PATH.sub(r"\1PATH\1", value) if isinstance(value, str) else value
 
 
 def _data(config: dict[str, Any]) -> dict[str, Any] | None:
