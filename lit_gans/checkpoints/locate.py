@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from lit_gans.checkpoints.diffusers import is_published
-from lit_gans.checkpoints.exported import CONFIG, HUB, downloaded, is_exported, read_exported, read_training
+from lit_gans.checkpoints.exported import CONFIG, HUB, WEIGHTS, downloaded, is_exported, read_exported, read_training
 from lit_gans.checkpoints.remote import downloaded_here, is_address
 from lit_gans.checkpoints.sharded import REST, read_rest, verify_shards
 from lit_gans.checkpoints.torch_files import read_torch_file
@@ -48,6 +48,10 @@ def find_checkpoint(path: str | Path) -> Path:
 def _at(path: Path) -> Path:
     if path.parent == Path(ZOO) and not path.exists():
         return _zoo_folder(path.name)
+    if path.name == WEIGHTS and is_exported(path.parent) and b'"class_path"' in (path.parent / CONFIG).read_bytes():
+        raise RefusedInput(
+            f"{path} is a part of the networks that lit-gans export wrote: use its folder {path.parent}."
+        )
     if path.is_file() or (path / REST).is_file():
         return path
     if not path.is_dir():

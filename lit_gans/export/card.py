@@ -188,6 +188,8 @@ def card_of_networks(
     folders = {CycleGAN: "unpaired", Pix2Pix: "paired_folder"}
     data = next((data for model, data in folders.items() if issubclass(gan_class, model)), "folder")
     settings = " ".join([f"model={_name(gan_class)}", *_settings(config, gan_class)])
+    classes = config["hyper_parameters"].get("num_classes")
+    folders_of_classes = f", in one subfolder of `IMAGES` for each of the {classes} classes" if classes else ""
     call = "translate(images)" if issubclass(gan_class, Translator) else "sample(16, seed=0)"
     contents = f"""`{WEIGHTS}` contains the networks
 {", ".join(f"`{network}`" for network in sorted(networks))}. `{CONFIG}` contains the class and its arguments."""
@@ -197,7 +199,7 @@ from lit_gans import load
 images = load("FOLDER or hf://owner/name").{call}  # (n, channels, height, width) in [0, 1]
 ```
 
-To start a training run on other images with these networks:
+To start a training run on other images with these networks{folders_of_classes}:
 
 ```bash
 lit-gans train {settings} data={data} data.root=IMAGES init_from="FOLDER or hf://owner/name"

@@ -46,6 +46,15 @@ def test_networks_that_are_exported_to_the_folder_of_their_run_do_not_hide_its_c
     assert find_checkpoint(run) == run
 
 
+def test_the_weights_of_exported_networks_are_read_with_their_folder(tmp_path):
+    (tmp_path / WEIGHTS).touch()
+    (tmp_path / CONFIG).write_text('{"architectures": []}')
+    assert find_checkpoint(tmp_path / WEIGHTS) == tmp_path / WEIGHTS, "of another library"
+    (tmp_path / CONFIG).write_text('{"class_path": "lit_gans.models.dcgan.DCGAN"}')
+    with pytest.raises(RefusedInput, match=re.escape(f"use its folder {tmp_path}.")):
+        find_checkpoint(tmp_path / WEIGHTS)
+
+
 def test_a_checkpoint_whose_replacement_was_interrupted_is_found(tmp_path):
     run = run_folder(tmp_path / "run", "last.ckpt.lit_gans_old")
     assert find_checkpoint(run) == run / "checkpoints/last.ckpt.lit_gans_old"

@@ -169,3 +169,10 @@ def test_a_card_contains_no_part_of_a_path(checkpoint, tmp_path, text, expected)
     folder = save_networks(checkpoint(protocol=PROTOCOL | {"data": text}), tmp_path / "networks")
     (measurement,) = json.loads((folder / CONFIG).read_text())["record"]["measurements"]
     assert measurement["protocol"]["data"] == expected
+
+
+def test_a_card_says_that_classes_need_subfolders(tiny_gan, tmp_path):
+    folder = save_networks(content(tiny_gan("dcgan", num_classes=3)), tmp_path / "networks")
+    assert "in one subfolder of `IMAGES` for each of the 3 classes:" in (folder / CARD).read_text()
+    folder = save_networks(content(tiny_gan("dcgan")), tmp_path / "other")
+    assert "subfolder" not in (folder / CARD).read_text()
