@@ -64,14 +64,14 @@ class RunConfig(GenerativeCallback):
                     part.write_text(text, encoding="utf-8")
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Keeps the origin of the run's networks. Raises `RefusedInput` if the checkpoint was trained on other data."""
+        """Raises `RefusedInput` if the resumed checkpoint was trained on different data."""
         for name, (saved, current) in _changed("data", checkpoint, self.config).items():
             raise RefusedInput(
                 f"the checkpoint was trained with {name}={saved}, but this run has {current}: a resumed run must use"
                 " the same data. To start a new run from the checkpoint's networks, use init_from=PATH."
             )
         saved = checkpoint.get(FORMAT_KEY, {}).get("config", {})
-        if "init_from" in saved:  # a resumed command usually leaves it out, but model cards need it
+        if "init_from" in saved:  # resumed commands omit it, but model cards name the origin of the networks
             self.config = self.config | {"init_from": saved["init_from"]}
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:

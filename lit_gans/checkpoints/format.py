@@ -131,31 +131,30 @@ def split(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]
     The configuration contains no path of a perceptual network's weights, because only training needs them.
     """
     hyper_parameters = to_plain(dict(checkpoint["hyper_parameters"]))
+    paths = {name: hyper_parameters[name] for name in _PATHS & hyper_parameters.keys()}
     config = {
         "library_name": "lit-gans",
         **{name: checkpoint[FORMAT_KEY][name] for name in ("format_version", "class_path")},
         "iteration": checkpoint.get("global_step", 0),
-        "hyper_parameters": hyper_parameters | dict.fromkeys(_PATHS & hyper_parameters.keys()),
+        "hyper_parameters": hyper_parameters | dict.fromkeys(paths),
     }
     average = checkpoint.get(EMA_KEY, {}).get("state_dict", {})
     tensors = {**checkpoint["state_dict"], **{f"{EMA_KEY}.{name}": value for name, value in average.items()}}
     rest = {key: value for key, value in checkpoint.items() if key not in ("state_dict", EMA_KEY)}
-    return config, tensors, rest | {"hyper_parameters": hyper_parameters}
+    return config, tensors, rest | {"hyper_parameters": paths}
 
 
 def joined(config: dict[str, Any], tensors: dict[str, Tensor], rest: dict[str, Any]) -> dict[str, Any]:
     """Merges the parts of an exported checkpoint. `rest` can be empty. This is the inverse of `split`."""
     mark = {name: config[name] for name in ("format_version", "class_path", RECORD) if name in config}
     average = {name.partition(".")[2]: tensors[name] for name in tensors if name.startswith(f"{EMA_KEY}.")}
-    entries, hyper_parameters = (
-        value if isinstance(value, dict) else {} for value in (rest.get(FORMAT_KEY), rest.get("hyper_parameters"))
-    )
+    entries, paths = (rest.get(key) for key in (FORMAT_KEY, "hyper_parameters"))
     checkpoint = {
         **rest,
         "global_step": config["iteration"],
-        "hyper_parameters": config["hyper_parameters"] | hyper_parameters,
+        "hyper_parameters": config["hyper_parameters"] | (paths if isinstance(paths, dict) else {}),
         "state_dict": {name: value for name, value in tensors.items() if not name.startswith(f"{EMA_KEY}.")},
-        FORMAT_KEY: {**entries, **mark},
+        FORMAT_KEY: {**(entries if isinstance(entries, dict) else {}), **mark},
     }
     return checkpoint | ({EMA_KEY: {"format_version": FORMAT_VERSION, "state_dict": average}} if average else {})
 

@@ -49,17 +49,17 @@ def save_networks(
 
     `model.safetensors` contains the weights, and `config.json` contains the class and its arguments. `README.md` is a
     model card with scores, protocols and licenses. It shows `samples.png`, except for models that translate images.
-    `lit_gans.load`, all commands and `init_from` accept the folder as a checkpoint.
+    `lit_gans.load`, all commands and `init_from` accept the folder.
 
     Args:
         checkpoint: checkpoint that `read_checkpoint` has returned.
         folder: folder to write to.
         weights: `ema` writes the averaged generator as the generator; `raw` omits the average; null writes both the
             generator and the average.
-        dtype: data type of the weights. `float16` halves the file size, and weights are converted to float32 when they
-            are loaded.
+        dtype: data type of the weights. `float16` halves the file size, and weights are converted to float32 when
+            loaded.
         optimizers: whether to also write `training.pt`, so that `resume` continues as if the run had not ended.
-        license: license of the weights, as an identifier of the Hub; null uses the license of the training data.
+        license: identifier of the weights' license on the Hub; null uses the license of the training data.
 
     Returns:
         The folder.
