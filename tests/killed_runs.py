@@ -148,7 +148,7 @@ def assert_same(folder, expected, stopped_at=None):
     ours_alone = files.keys() - expected_files.keys()
     assert ours_alone <= {f"{stopped_at:06d}.png"} if stopped_at else not ours_alone
     assert {name: files[name] for name in expected_files} == expected_files
-    assert not [*folder.rglob("*.part"), *folder.rglob("*.old")]
+    assert not [*folder.rglob("*.lit_gans_part"), *folder.rglob("*.lit_gans_old")]
 
 
 def trained_once(tmp_path_factory):

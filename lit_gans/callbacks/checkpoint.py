@@ -25,7 +25,7 @@ from lit_gans.callbacks.throughput import paused
 from lit_gans.checkpoints.locate import FOLDER, verified_iteration
 from lit_gans.checkpoints.remote import is_shortened_address
 from lit_gans.common._compat.lightning import row_of_iteration
-from lit_gans.common.atomic import duplicate, remove, sweep
+from lit_gans.common.atomic import duplicate, remove, replaced, sweep
 from lit_gans.common.errors import FailedWrite, RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.common.folder_lock import locked
 from lit_gans.training.callback import GenerativeCallback, callbacks_of, continues_run, is_last_iteration
@@ -407,9 +407,9 @@ def refuse_other_run(trainer: Trainer) -> None:
     if not callbacks_of(trainer, RunCheckpoint):
         return
     folder, start = RunCheckpoint.folder(trainer), trainer.global_step
-    # an interrupted replacement leaves a file whose name ends in .old
-    names = [f"{name}.ckpt{end}" for name in _WRITES for end in ("", ".old")]
-    paths = [path for name in names for path in sorted(folder.glob(name), reverse=True)]
+    patterns = [folder / f"{name}.ckpt" for name in _WRITES]
+    patterns = [path for pattern in patterns for path in (pattern, replaced(pattern))]  # also interrupted replacements
+    paths = [path for pattern in patterns for path in sorted(folder.glob(pattern.name), reverse=True)]
     if trainer.ckpt_path is not None:  # `start` is 0 before `on_train_start`, when the iteration is not known yet
         paths = [path for path in paths if start and verified_iteration(path) > start]
     if paths:

@@ -70,6 +70,9 @@ class RunConfig(GenerativeCallback):
                 f"the checkpoint was trained with {name}={saved}, but this run has {current}: a resumed run must use"
                 " the same data. To start a new run from the checkpoint's networks, use init_from=PATH."
             )
+        saved = checkpoint.get(FORMAT_KEY, {}).get("config", {})
+        if "init_from" in saved:  # resumed commands omit it, but model cards name the origin of the networks
+            self.config = self.config | {"init_from": saved["init_from"]}
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint[FORMAT_KEY] = checkpoint.get(FORMAT_KEY, {}) | {"config": self.config}

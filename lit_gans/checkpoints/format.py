@@ -23,6 +23,7 @@ from lit_gans.common.lightning import TorchCheckpointIO
 
 FORMAT_VERSION = 1
 FORMAT_KEY = "lit_gans"  # key of a dict with "format_version", "class_path" and the entries of callbacks
+_PATHS = {"perceptual_file"}  # arguments of modules that are paths
 EMA_KEY = "generator_ema"  # key of a dict with "format_version" and "state_dict", with the generator's tensor names
 
 
@@ -99,10 +100,7 @@ def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, An
         )
     if path.is_dir() and not is_exported(path):
         return read_sharded(path)
-    if is_exported(path):
-        checkpoint = _joined(*read_exported(path))
-    else:
-        checkpoint = read_torch_file(path, map_location=map_location)
+    checkpoint = joined(*read_exported(path)) if is_exported(path) else read_torch_file(path, map_location=map_location)
     if not (isinstance(checkpoint, dict) and isinstance(checkpoint.get("state_dict"), dict)):
         raise RefusedInput(
             f"{path} is not a Lightning checkpoint: it has no state_dict; use a file that was written during training,"
@@ -128,28 +126,33 @@ def measurements_of(checkpoint: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def split(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Any]]:
-    """Splits a checkpoint into the parts that `lit-gans export` writes: configuration, named tensors, and the rest."""
+    """Splits a checkpoint into the parts that `lit-gans export` writes: configuration, named tensors, and the rest.
+
+    The configuration contains no path of a perceptual network's weights, because only training needs them.
+    """
+    hyper_parameters = to_plain(dict(checkpoint["hyper_parameters"]))
+    paths = {name: hyper_parameters[name] for name in _PATHS & hyper_parameters.keys()}
     config = {
         "library_name": "lit-gans",
         **{name: checkpoint[FORMAT_KEY][name] for name in ("format_version", "class_path")},
         "iteration": checkpoint.get("global_step", 0),
-        "hyper_parameters": to_plain(dict(checkpoint["hyper_parameters"])),
+        "hyper_parameters": hyper_parameters | dict.fromkeys(paths),
     }
     average = checkpoint.get(EMA_KEY, {}).get("state_dict", {})
     tensors = {**checkpoint["state_dict"], **{f"{EMA_KEY}.{name}": value for name, value in average.items()}}
-    elsewhere = ("state_dict", EMA_KEY, "hyper_parameters")
-    return config, tensors, {key: value for key, value in checkpoint.items() if key not in elsewhere}
+    rest = {key: value for key, value in checkpoint.items() if key not in ("state_dict", EMA_KEY)}
+    return config, tensors, rest | {"hyper_parameters": paths}
 
 
-def _joined(config: dict[str, Any], tensors: dict[str, Tensor], rest: dict[str, Any]) -> dict[str, Any]:
+def joined(config: dict[str, Any], tensors: dict[str, Tensor], rest: dict[str, Any]) -> dict[str, Any]:
     """Merges the parts of an exported checkpoint. `rest` can be empty. This is the inverse of `split`."""
     mark = {name: config[name] for name in ("format_version", "class_path", RECORD) if name in config}
     average = {name.partition(".")[2]: tensors[name] for name in tensors if name.startswith(f"{EMA_KEY}.")}
-    entries = rest.get(FORMAT_KEY)
+    entries, paths = (rest.get(key) for key in (FORMAT_KEY, "hyper_parameters"))
     checkpoint = {
         **rest,
         "global_step": config["iteration"],
-        "hyper_parameters": config["hyper_parameters"],
+        "hyper_parameters": config["hyper_parameters"] | (paths if isinstance(paths, dict) else {}),
         "state_dict": {name: value for name, value in tensors.items() if not name.startswith(f"{EMA_KEY}.")},
         FORMAT_KEY: {**(entries if isinstance(entries, dict) else {}), **mark},
     }

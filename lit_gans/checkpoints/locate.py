@@ -8,11 +8,11 @@ from importlib.resources import files
 from pathlib import Path
 
 from lit_gans.checkpoints.diffusers import is_published
-from lit_gans.checkpoints.exported import CONFIG, HUB, downloaded, is_exported, read_exported, read_training
+from lit_gans.checkpoints.exported import CONFIG, HUB, WEIGHTS, downloaded, is_exported, read_exported, read_training
 from lit_gans.checkpoints.remote import downloaded_here, is_address
 from lit_gans.checkpoints.sharded import REST, read_rest, verify_shards
 from lit_gans.checkpoints.torch_files import read_torch_file
-from lit_gans.common.atomic import kept
+from lit_gans.common.atomic import kept, replaced
 from lit_gans.common.errors import RefusedInput, nearest, refusing
 from lit_gans.common.lightning import rank_zero_only
 
@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 FOLDER = "checkpoints"  # name of the checkpoint folder in the folder of a run
 ZOO = "zoo"  # name of this package's folder of pretrained networks, and prefix of their names
 _BEST, _LAST = "best.ckpt", "last.ckpt"
+_NEAR = ("*.ckpt", f"{FOLDER}/*.ckpt", f"*/{FOLDER}/*.ckpt")  # checkpoints in a folder or in the runs in that folder
 
 
 def find_checkpoint(path: str | Path) -> Path:
@@ -47,40 +48,42 @@ def find_checkpoint(path: str | Path) -> Path:
 def _at(path: Path) -> Path:
     if path.parent == Path(ZOO) and not path.exists():
         return _zoo_folder(path.name)
-    if path.is_file() or (path / REST).is_file() or is_exported(path) or (path.is_dir() and is_published(path)):
+    if path.name == WEIGHTS and is_exported(path.parent) and b'"class_path"' in (path.parent / CONFIG).read_bytes():
+        raise RefusedInput(
+            f"{path} is a part of the networks that lit-gans export wrote: use its folder {path.parent}."
+        )
+    if path.is_file() or (path / REST).is_file():
         return path
     if not path.is_dir():
         raise RefusedInput(
             f"there is no checkpoint at {path}: use the path of a .ckpt file or of the folder of a"
             f" run{_newest_in(path.parent)}."
         )
-    for folder in (path / FOLDER, path):
-        for name in (_BEST, _LAST):
-            checkpoint = kept(folder / name)
-            if checkpoint is not None:
-                logger.info("checkpoint  %s", checkpoint)
-                return checkpoint
-        checkpoints = _lightning_checkpoints(folder)
-        if checkpoints:
-            logger.info("checkpoint  %s", checkpoints[-1])
-            return checkpoints[-1]
+    checkpoint = _best_in(path / FOLDER)  # first, because networks can be exported to the folder of their run
+    if checkpoint is None and (is_exported(path) or is_published(path)):
+        return path
+    checkpoint = checkpoint or _best_in(path)
+    if checkpoint is not None:
+        logger.info("checkpoint  %s", checkpoint)
+        return checkpoint
     raise RefusedInput(
         f"{path} is neither the folder of a run nor a sharded checkpoint: it contains no {FOLDER}/{_BEST}, no"
         f" {FOLDER}/{_LAST} and no {REST}{_newest_in(path)}."
     )
 
 
-def _lightning_checkpoints(folder: Path) -> list[Path]:
-    """Returns the checkpoints in a folder that Lightning's `ModelCheckpoint` wrote, from oldest to newest.
+def _best_in(folder: Path) -> Path | None:
+    """Returns the best or the last checkpoint in a folder, or the newest checkpoint of Lightning's `ModelCheckpoint`.
 
-    Their default names look like `epoch=0-step=10.ckpt`.
+    The default names of `ModelCheckpoint` look like `epoch=0-step=10.ckpt`. Returns None if there are no such files.
     """
-    return sorted(folder.glob("*step=*.ckpt"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+    of_lightning = sorted(folder.glob("*step=*.ckpt"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+    return kept(folder / _BEST) or kept(folder / _LAST) or next(reversed(of_lightning), None)
 
 
 def _newest_in(folder: Path) -> str:
-    """Returns a hint that names the newest checkpoint in a folder or in the runs in that folder, or an empty string."""
-    near = [path for pattern in ("*.ckpt", f"*/{FOLDER}/*.ckpt") for path in folder.glob(pattern) if path.exists()]
+    """Returns a hint that names the newest checkpoint in or below a folder, or an empty string."""
+    near = [path for pattern in _NEAR for path in folder.glob(pattern) if path.exists()]
     newest = max(near, key=lambda path: path.stat().st_mtime, default=None)
     return "" if newest is None else f"; the newest checkpoint in {folder} is {newest}"
 
@@ -110,7 +113,7 @@ def checkpoints_of(run: Path) -> list[Path]:
     folder = run / FOLDER
     if not os.path.isdir(folder):
         return []
-    return sorted([*folder.glob("*.ckpt"), *folder.glob("*.ckpt.old")])
+    return sorted([*folder.glob("*.ckpt"), *folder.glob(replaced(Path("*.ckpt")).name)])
 
 
 def verified_iteration(path: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import zipfile
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import torch
 
 from lit_gans.common.errors import RefusedInput
+
+_OLD = pickle.dumps(torch.serialization.MAGIC_NUMBER, 2)  # first bytes of files of torch before version 1.6
 
 
 def read_torch_file(path: Path, kind: str = "a checkpoint", map_location: Any = "cpu") -> Any:
@@ -32,10 +35,10 @@ def read_torch_file(path: Path, kind: str = "a checkpoint", map_location: Any = 
                 raise zipfile.BadZipFile
         return torch.load(path, map_location=map_location, weights_only=True)
     except Exception as error:  # a malicious file can cause any exception
-        raise RefusedInput(f"{path} cannot be read as {kind}: {_reason(error)}") from error
+        raise RefusedInput(f"{path} cannot be read as {kind}: {_reason(path, error)}") from error
 
 
-def _reason(error: Exception) -> str:
+def _reason(path: Path, error: Exception) -> str:
     """Returns the reason why a file cannot be read.
 
     torch's own message is not used, because it suggests `weights_only=False`, which would execute code from the file.
@@ -43,6 +46,12 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}."
     if isinstance(error, zipfile.BadZipFile):
+        with path.open("rb") as file:
+            if file.read(len(_OLD)) == _OLD:
+                return (
+                    "it is in the format of torch before version 1.6, which has no checksums: if you trust the file,"
+                    " read it with torch.load and save it again with torch.save."
+                )
         return "it was not written by torch, or it is truncated or damaged."
     foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
     if foreign:

@@ -19,7 +19,7 @@ from lit_gans.common.errors import FailedWrite
 logger = logging.getLogger(__name__)
 
 _FULL = 2**20  # a disk with less free space, in bytes, counts as full
-_UNFINISHED, _REPLACED = ".part", ".old"
+_UNFINISHED, _REPLACED = ".lit_gans_part", ".lit_gans_old"  # suffixes that no file of a user has
 _UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF)  # errors if folders cannot be synchronized
 
 
@@ -78,6 +78,11 @@ def unfinished(path: Path) -> Path:
     return path.with_name(f"{path.name}{_UNFINISHED}")
 
 
+def replaced(path: Path) -> Path:
+    """Returns the temporary path of a file or folder while it is replaced."""
+    return path.with_name(f"{path.name}{_REPLACED}")
+
+
 def is_finished(path: Path) -> bool:
     """Returns whether a relative path is finished: neither the path nor a parent is being written or replaced."""
     return not any(name.endswith((_UNFINISHED, _REPLACED)) for name in path.parts)
@@ -90,7 +95,7 @@ def replace(new: Path, path: Path) -> None:
     folder, at the path that `kept` returns.
     """
     synchronize(new)
-    old = path.with_name(f"{path.name}{_REPLACED}")
+    old = replaced(path)
     if path.is_dir() or new.is_dir():
         if path.exists():
             remove(old)
@@ -107,8 +112,7 @@ def kept(path: Path) -> Path | None:
 
     This is `path` itself or, if a replacement was interrupted, the path of the old file or folder.
     """
-    candidates = path, path.with_name(f"{path.name}{_REPLACED}")
-    return next((candidate for candidate in candidates if candidate.exists()), None)
+    return next((candidate for candidate in (path, replaced(path)) if candidate.exists()), None)
 
 
 def set_aside(path: Path) -> None:

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import re
-import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import takewhile
@@ -22,6 +21,7 @@ from omegaconf import MISSING
 from lit_gans.checkpoints.exported import HUB
 from lit_gans.checkpoints.locate import ZOO, checkpoints_of, run_of, zoo
 from lit_gans.checkpoints.remote import is_address, is_shortened_address
+from lit_gans.common.atomic import remove
 from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.common.folder_lock import locked
 from lit_gans.common.paths import short_name
@@ -193,7 +193,8 @@ def existing_folders(paths: Iterable[str | Path]) -> set[Path]:
 def own_folder(folder: Path, kept: Collection[Path], is_copy: bool = False) -> Iterator[None]:
     """Context manager that locks the folder of a run on rank 0.
 
-    If `RefusedInput` is raised inside the context, the folder and its parents are removed as far as they are empty.
+    If `RefusedInput` is raised inside the context, the folder and its parents are removed as far as they are empty. If
+    the folder was empty and the training has not begun, it is emptied first.
 
     Args:
         folder: folder of the run.
@@ -210,8 +211,10 @@ def own_folder(folder: Path, kept: Collection[Path], is_copy: bool = False) -> I
         try:
             yield
         except RefusedInput:
-            if is_copy and was_empty:
-                shutil.rmtree(folder, ignore_errors=True)
+            if was_empty and (is_copy or not (folder / "config.yaml").exists()):  # only loggers have written to it
+                with suppress(OSError):
+                    for path in folder.iterdir():
+                        remove(path)
             for path in takewhile(lambda path: path not in kept, (folder, *folder.parents)):
                 with suppress(OSError):  # folders that are not empty stay
                     path.rmdir()

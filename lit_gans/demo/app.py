@@ -11,6 +11,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput, import_extra
+from lit_gans.data.images import viewable
 from lit_gans.latents.directions import directions
 from lit_gans.latents.interpolation import slerp
 from lit_gans.latents.truncation import truncated
@@ -64,7 +65,7 @@ class Explorer:
 
     def _generate(self, latents: Float[Tensor, "n z"], label: int | None) -> list[UInt8[np.ndarray, "h w c"]]:
         labels = self.module.labels(len(latents), label)
-        images = self.module.decode(latents, labels=labels).cpu()
+        images = viewable(self.module.decode(latents, labels=labels).cpu())
         times = max(1, _MIN_WIDTH // images.shape[-1])
         large = images.repeat_interleave(times, -1).repeat_interleave(times, -2).mul(255).round().byte()
         colored = large.expand(-1, 3, -1, -1) if large.shape[1] == 1 else large

@@ -28,7 +28,11 @@ from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.sampling import Weights
 from lit_gans.training.translator import Translator
 
-_PATH = re.compile(r"(?<![\w.])(?:~|\.{0,2}/|[A-Za-z]:\\|\\\\|[a-z0-9]+://)[^\s,)'\"]+")
+# a quoted text or an argument that contains a separator of paths, other than between two digits as in 1/2
+_SEPARATOR = r"(?:[/\\](?!\d)|(?<!\d)[/\\])"
+_PATH = re.compile(
+    rf"""(['"])(?:(?!\1).)*{_SEPARATOR}(?:(?!\1).)*\1|(?=[^,;()='"]*{_SEPARATOR})[^,;()='"\s][^,;()='"]*"""
+)
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")  # name of a dataset on the Hub
 UNKNOWN = "other"  # value of `license` on the Hub for all licenses without an identifier
 # further identifiers of the Hub; all others are identifiers of SPDX in lower case
@@ -120,7 +124,7 @@ def _without_paths(value: Any) -> Any:
         return {key: _without_paths(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_without_paths(item) for item in value]
-    return _PATH.sub("PATH", value) if isinstance(value, str) else value
+    return _PATH.sub(r"\1PATH\1", value) if isinstance(value, str) else value
 
 
 def _data(config: dict[str, Any]) -> dict[str, Any] | None:
@@ -184,6 +188,8 @@ def card_of_networks(
     folders = {CycleGAN: "unpaired", Pix2Pix: "paired_folder"}
     data = next((data for model, data in folders.items() if issubclass(gan_class, model)), "folder")
     settings = " ".join([f"model={_name(gan_class)}", *_settings(config, gan_class)])
+    classes = config["hyper_parameters"].get("num_classes")
+    folders_of_classes = f", in one subfolder of `IMAGES` for each of the {classes} classes" if classes else ""
     call = "translate(images)" if issubclass(gan_class, Translator) else "sample(16, seed=0)"
     contents = f"""`{WEIGHTS}` contains the networks
 {", ".join(f"`{network}`" for network in sorted(networks))}. `{CONFIG}` contains the class and its arguments."""
@@ -193,7 +199,7 @@ from lit_gans import load
 images = load("FOLDER or hf://owner/name").{call}  # (n, channels, height, width) in [0, 1]
 ```
 
-To start a training run on other images with these networks:
+To start a training run on other images with these networks{folders_of_classes}:
 
 ```bash
 lit-gans train {settings} data={data} data.root=IMAGES init_from="FOLDER or hf://owner/name"

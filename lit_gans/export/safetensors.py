@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -21,14 +22,16 @@ from lit_gans.checkpoints.exported import (
     networks_digest,
     read_config,
 )
-from lit_gans.checkpoints.format import EMA_KEY, FORMAT_KEY, read_checkpoint, split
-from lit_gans.common.atomic import replacing
-from lit_gans.common.errors import RefusedInput
+from lit_gans.checkpoints.format import EMA_KEY, FORMAT_KEY, joined, split
+from lit_gans.common.atomic import replacing, unfinished
+from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.config.load import class_of
 from lit_gans.data.images import write_grid
 from lit_gans.export.card import card_of_networks, record_of, refuse_license
 from lit_gans.training.module import AdversarialModule
 from lit_gans.training.sampling import Weights
+
+logger = logging.getLogger(__name__)
 
 Dtype = Literal["float32", "float16"]
 _NUM_SAMPLES = 16  # number of images in the model card
@@ -46,25 +49,25 @@ def save_networks(
 
     `model.safetensors` contains the weights, and `config.json` contains the class and its arguments. `README.md` is a
     model card with scores, protocols and licenses. It shows `samples.png`, except for models that translate images.
-    `lit_gans.load`, all commands and `init_from` accept the folder as a checkpoint.
+    `lit_gans.load`, all commands and `init_from` accept the folder.
 
     Args:
         checkpoint: checkpoint that `read_checkpoint` has returned.
         folder: folder to write to.
         weights: `ema` writes the averaged generator as the generator; `raw` omits the average; null writes both the
             generator and the average.
-        dtype: data type of the weights. `float16` halves the file size, and weights are converted to float32 when they
-            are loaded.
+        dtype: data type of the weights. `float16` halves the file size, and weights are converted to float32 when
+            loaded.
         optimizers: whether to also write `training.pt`, so that `resume` continues as if the run had not ended.
-        license: license of the weights, as an identifier of the Hub; null uses the license of the training data.
+        license: identifier of the weights' license on the Hub; null uses the license of the training data.
 
     Returns:
         The folder.
 
     Raises:
         RefusedInput: averaged weights are requested but do not exist; a weight is too large for float16; `license` is
-            not an identifier; the folder has files of these names that no export has written; or `optimizers` is set
-            together with `weights` or with a `dtype` other than float32.
+            not an identifier; the networks do not fit their class; the folder has files of these names that no export
+            has written; or `optimizers` is set together with `weights` or with a `dtype` other than float32.
     """
     refuse_license(license)
     if optimizers and (weights is not None or dtype != "float32"):
@@ -75,6 +78,7 @@ def save_networks(
         tensors = {name: to_float16(name, value) for name, value in tensors.items()}
     # copies, because safetensors does not support tensors that share memory
     copies = {name: value.clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
+    samples = _samples(joined(config, tensors, {}))
     folder = Path(folder)
     refuse_other_files(folder, (WEIGHTS, CONFIG, CARD, SAMPLES, TRAINING), read_config)
     folder.mkdir(parents=True, exist_ok=True)
@@ -84,9 +88,11 @@ def save_networks(
     for name in (CARD, SAMPLES):  # existing files would describe different networks
         (folder / name).unlink(missing_ok=True)
     write_file(folder / CONFIG, json.dumps(config, indent=2) + "\n")
-    has_samples = _write_samples(folder)
+    if samples is not None:
+        with replacing(folder / SAMPLES, unfinished(folder / SAMPLES).with_suffix(Path(SAMPLES).suffix)) as part:
+            write_grid(samples[0], part, samples[1])
     networks = dict.fromkeys(name.partition(".")[0] for name in tensors)
-    write_file(folder / CARD, card_of_networks(config, networks, dtype, optimizers, has_samples))
+    write_file(folder / CARD, card_of_networks(config, networks, dtype, optimizers, samples is not None))
     if optimizers:
         with replacing(folder / TRAINING) as part:
             torch.save(rest | {NETWORKS: networks_digest(tensors)}, part)
@@ -94,7 +100,7 @@ def save_networks(
 
 
 def refuse_other_files(folder: Path, names: Iterable[str], read: Callable[[Path], Any]) -> None:
-    """Raises `RefusedInput` if an export would replace files that no export has written.
+    """Raises `RefusedInput` if an export would replace files that no export has written, and logs all other files.
 
     Args:
         folder: folder of the export.
@@ -110,6 +116,7 @@ def refuse_other_files(folder: Path, names: Iterable[str], read: Callable[[Path]
         raise RefusedInput(
             f"{folder} has {', '.join(others)}, which would be replaced: choose another folder (output=)."
         ) from None
+    logger.info("%s: %s of an earlier export are replaced or removed", folder, ", ".join(others))
 
 
 def write_file(path: Path, text: str) -> None:
@@ -118,21 +125,18 @@ def write_file(path: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
-def _write_samples(folder: Path) -> bool:
-    """Writes a grid of samples of the exported weights, and returns whether the grid exists.
+def _samples(checkpoint: dict[str, Any]) -> tuple[torch.Tensor, int] | None:
+    """Returns samples of the exported weights and the columns of their grid, or None for a model without a grid.
 
     A model that translates images has no grid, because the grid would contain images of the training data. A model of
     points has no grid either.
     """
-    checkpoint = read_checkpoint(folder)
-    module = class_of(checkpoint[FORMAT_KEY]["class_path"], folder).from_checkpoint(checkpoint)
+    with refusing("the checkpoint does not fit its class"):
+        module = class_of(checkpoint[FORMAT_KEY]["class_path"], "the checkpoint").from_checkpoint(checkpoint)
     from_latents = type(module).sampling_inputs is AdversarialModule.sampling_inputs
     if not from_latents or module.image_size == 1:
-        return False
-    images, columns = module.sample_grid(_NUM_SAMPLES, seed=0)
-    with replacing(folder / SAMPLES, folder / f"unfinished{Path(SAMPLES).suffix}") as part:
-        write_grid(images, part, columns)
-    return True
+        return None
+    return module.sample_grid(_NUM_SAMPLES, seed=0)
 
 
 def _with_selected_weights(checkpoint: dict[str, Any], weights: Weights | None) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def page(
     losses = {name.removeprefix("loss/"): run.curve(name) for name in run.columns("loss/")}
     environment = Environment(loader=PackageLoader("lit_gans.report", "."), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("page.html").render(
-        title=run.folder.parent.name + "/" + run.folder.name,
+        title="/".join(run.folder.absolute().parts[-2:]),
         model=_name(run.config.get("model")),
         data=_name(run.config.get("data")),
         iterations=run.iterations,

@@ -90,7 +90,7 @@ def test_checkpoints_of_an_abandoned_training_stay(kept, tmp_path):
     beside = tmp_path / "checkpoints"
     seen = kept(3, resume=beside / "step-00000002.ckpt", every_n_train_steps=1, keep_last=2)
     assert seen[3] == {"last": 3, "step-00000002": 2, "step-00000003": 3, "step-00000004": 4, "step-00000006": 6}
-    assert not list(beside.glob("*.part"))
+    assert not list(beside.glob("*.lit_gans_part"))
 
 
 def test_the_best_few_are_kept_in_either_direction(kept, tmp_path):

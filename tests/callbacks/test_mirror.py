@@ -135,9 +135,9 @@ def test_unchanged_files_are_copied_once_and_unfinished_ones_never(train, addres
     folder = train(6, EndsAt(99, mirror), mirror=mirror, every_n_train_steps=2)
     assert written.count("samples/000000.png") == 1
     assert written.count("checkpoints/last.ckpt") == 3
-    (folder / "checkpoints" / "last.ckpt.part").touch()
+    (folder / "checkpoints" / "last.ckpt.lit_gans_part").touch()
     mirror._start().result()
-    assert "checkpoints/last.ckpt.part" not in there(address)
+    assert "checkpoints/last.ckpt.lit_gans_part" not in there(address)
 
 
 def test_what_cannot_be_copied_is_tried_again(train, address, monkeypatch, caplog):

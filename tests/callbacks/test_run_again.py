@@ -75,7 +75,7 @@ def again(tiny_gan, random_images, fit, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("left", ["last.ckpt", "last.ckpt.old", "best.ckpt", "step-00000002.ckpt"])
+@pytest.mark.parametrize("left", ["last.ckpt", "last.ckpt.lit_gans_old", "best.ckpt", "step-00000002.ckpt"])
 def test_any_checkpoint_that_would_be_replaced_is_protected(again, tmp_path, left):
     folder = tmp_path / "run/checkpoints"
     folder.mkdir(parents=True)

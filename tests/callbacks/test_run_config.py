@@ -22,3 +22,15 @@ def test_a_refused_run_writes_nothing(tiny_gan, random_images, fit, tmp_path):
     with pytest.raises(RefusedInput, match="image_size"):
         fit(tiny_gan(), random_images(image_size=32), max_steps=1, callbacks=[RunConfig(CONFIG, {"config.yaml": "x"})])
     assert not (tmp_path / "config.yaml").exists()
+
+
+@pytest.mark.parametrize("now", [None, "zoo/other"])
+def test_a_resumed_run_keeps_the_origin_of_its_networks(tiny_gan, random_images, fit, tmp_path, now):
+    origin = {"init_from": "zoo/dcgan_digits"}
+    fit(tiny_gan(), random_images(), max_steps=1, callbacks=[RunConfig(CONFIG | origin)]).save_checkpoint(
+        tmp_path / "1.ckpt"
+    )
+    callback = RunConfig(CONFIG | {"init_from": now})
+    trainer = fit(tiny_gan(), random_images(), 2, tmp_path / "1.ckpt", callbacks=[callback])
+    trainer.save_checkpoint(tmp_path / "2.ckpt")
+    assert read_checkpoint(tmp_path / "2.ckpt")["lit_gans"]["config"] == CONFIG | origin

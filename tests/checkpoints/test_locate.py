@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 
+from lit_gans.checkpoints.exported import CONFIG, WEIGHTS
 from lit_gans.checkpoints.locate import find_checkpoint, newest_good
 from lit_gans.common.errors import RefusedInput
 
@@ -36,9 +37,27 @@ def test_the_best_or_else_the_last_checkpoint_of_a_run_is_loaded_and_named(tmp_p
     ]
 
 
+def test_networks_that_are_exported_to_the_folder_of_their_run_do_not_hide_its_checkpoints(tmp_path):
+    run = run_folder(tmp_path / "run", "last.ckpt")
+    for name in (WEIGHTS, CONFIG):
+        (run / name).write_text("{}")
+    assert find_checkpoint(run) == run / "checkpoints/last.ckpt"
+    (run / "checkpoints/last.ckpt").unlink()
+    assert find_checkpoint(run) == run
+
+
+def test_the_weights_of_exported_networks_are_read_with_their_folder(tmp_path):
+    (tmp_path / WEIGHTS).touch()
+    (tmp_path / CONFIG).write_text('{"architectures": []}')
+    assert find_checkpoint(tmp_path / WEIGHTS) == tmp_path / WEIGHTS, "of another library"
+    (tmp_path / CONFIG).write_text('{"class_path": "lit_gans.models.dcgan.DCGAN"}')
+    with pytest.raises(RefusedInput, match=re.escape(f"use its folder {tmp_path}.")):
+        find_checkpoint(tmp_path / WEIGHTS)
+
+
 def test_a_checkpoint_whose_replacement_was_interrupted_is_found(tmp_path):
-    run = run_folder(tmp_path / "run", "last.ckpt.old")
-    assert find_checkpoint(run) == run / "checkpoints/last.ckpt.old"
+    run = run_folder(tmp_path / "run", "last.ckpt.lit_gans_old")
+    assert find_checkpoint(run) == run / "checkpoints/last.ckpt.lit_gans_old"
 
 
 def test_what_is_no_checkpoint_is_pointed_to_the_newest_beside_or_below_it(tmp_path):
@@ -47,11 +66,13 @@ def test_what_is_no_checkpoint_is_pointed_to_the_newest_beside_or_below_it(tmp_p
         os.utime(folder / "checkpoints/last.ckpt", (version + 1, version + 1))
     (tmp_path / "name/version_0/checkpoints/best.ckpt").symlink_to("gone.ckpt")
     (tmp_path / "empty").mkdir()
+    step = run_folder(tmp_path / "steps", "step-00000004.ckpt") / "checkpoints/step-00000004.ckpt"
     newest = f"the newest checkpoint in {tmp_path / 'name'} is {tmp_path / 'name/version_1/checkpoints/last.ckpt'}."
     for name, sentence in {
         "nowhere": f"there is no checkpoint at {tmp_path / 'nowhere'}: use the path of a .ckpt file or of the",
         "name/version_7": newest,
         "name": newest,
+        "steps": f"the newest checkpoint in {tmp_path / 'steps'} is {step}.",
         "empty": "empty is neither the folder of a run nor a sharded checkpoint: it contains no checkpoints/best.ckpt",
     }.items():
         with pytest.raises(RefusedInput, match=re.escape(sentence)):
@@ -112,8 +133,8 @@ def test_a_missing_last_checkpoint_gives_a_warning(run, caplog):
     last.rename(run / "elsewhere")
     assert newest_good(run) == (run / "checkpoints/step-7.ckpt", 7)
     assert caplog.messages[0].startswith(f"{last} is missing.")
-    (run / "elsewhere").rename(f"{last}.old")  # killed between two renames
-    assert newest_good(run) == (last.with_name("last.ckpt.old"), 9)
+    (run / "elsewhere").rename(f"{last}.lit_gans_old")  # killed between two renames
+    assert newest_good(run) == (last.with_name("last.ckpt.lit_gans_old"), 9)
 
 
 def test_a_run_has_no_checkpoint_or_one_with_a_number_of_iterations(tmp_path):

@@ -72,9 +72,9 @@ def test_the_new_one_takes_the_place_and_nothing_stays_beside_it(place, left, ol
     if old:
         make(old, place, "old")
     if left:
-        make(left, place.with_name("last.ckpt.old"), "older")
+        make(left, place.with_name("last.ckpt.lit_gans_old"), "older")
         assert content(kept(place)) == ((old, "old") if old else (left, "older"))
-    part = place.with_name("last.ckpt.part")
+    part = place.with_name("last.ckpt.lit_gans_part")
     make(new, part, "new")
     replace(part, place)
     assert content(place) == (new, "new")
@@ -87,12 +87,14 @@ def test_the_new_one_takes_the_place_and_nothing_stays_beside_it(place, left, ol
     [
         ("file", "file", 1, LAST.name),  # there is no second renaming
         *((old, new, n, LAST.name) for old in KINDS for new in KINDS if "folder" in (old, new) for n in (1, 2)),
-        *((kind, kind, 1, "last.ckpt.old") for kind in KINDS),  # a second kill: no checkpoint has the name then
+        *(
+            (kind, kind, 1, "last.ckpt.lit_gans_old") for kind in KINDS
+        ),  # a second kill: no checkpoint has the name then
     ],
 )
 def test_a_process_that_is_killed_leaves_the_old_one(place, killed_at, monkeypatch, old, new, number, name):
     make(old, place.with_name(name), "old")
-    part = place.with_name("last.ckpt.part")
+    part = place.with_name("last.ckpt.lit_gans_part")
     make(new, part, "new")
     killed_at(number)
     with pytest.raises(KeyboardInterrupt):
@@ -100,7 +102,7 @@ def test_a_process_that_is_killed_leaves_the_old_one(place, killed_at, monkeypat
     monkeypatch.undo()
     found = kept(place)
     assert content(found) == (old, "old")
-    assert found == place.with_name(name if number == 1 else "last.ckpt.old")
+    assert found == place.with_name(name if number == 1 else "last.ckpt.lit_gans_old")
     run = place.parent.parent
     (run.parent / "version_4").mkdir()  # newer, without a checkpoint
     assert newest_run(run.parent) == run
@@ -136,8 +138,8 @@ def test_the_content_is_on_disk_before_it_has_its_name_and_the_name_at_the_end(p
     inside = {"file": [], "folder": ["new.safetensors", "rest.pt"]}[kind]
     assert sorted(events[: len(inside)]) == [("fsync", name) for name in inside]
     assert events[len(inside) :] == [
-        ("fsync", "last.ckpt.part"),
-        ("rename", "last.ckpt.part"),
+        ("fsync", "last.ckpt.lit_gans_part"),
+        ("rename", "last.ckpt.lit_gans_part"),
         ("fsync", "checkpoints"),
     ]
 
@@ -145,15 +147,26 @@ def test_the_content_is_on_disk_before_it_has_its_name_and_the_name_at_the_end(p
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_killed_processes_left_is_swept(place, kind):
     beside = place.with_name("best.ckpt")
-    make(kind, place.with_name("last.ckpt.part"), "half")
-    make(kind, place.with_name("last.ckpt.old"), "old")  # killed between two renames
+    make(kind, place.with_name("last.ckpt.lit_gans_part"), "half")
+    make(kind, place.with_name("last.ckpt.lit_gans_old"), "old")  # killed between two renames
     make(kind, beside, "new")
-    make(kind, place.with_name("best.ckpt.old"), "old")
+    make(kind, place.with_name("best.ckpt.lit_gans_old"), "old")
     make("file", place.with_name("notes.part"), "mine")
     sweep(place.parent, "*.ckpt")
     assert sorted(path.name for path in place.parent.iterdir()) == ["best.ckpt", "last.ckpt", "notes.part"]
     assert content(place) == (kind, "old")
     assert content(beside) == (kind, "new")
+
+
+def test_files_of_other_names_stay(place):
+    others = [place.with_name(f"{name}{end}") for name in (place.name, "mine.ckpt") for end in (".old", ".part")]
+    for path in (place, *others):
+        path.write_text(path.name)
+    with replacing(place) as part:
+        part.write_text("new")
+    sweep(place.parent, "*.ckpt")
+    assert place.read_text() == "new"
+    assert all(path.read_text() == path.name for path in others)
 
 
 @pytest.mark.parametrize("links", [True, False])

@@ -12,7 +12,16 @@ from omegaconf import OmegaConf
 from lit_gans import compose
 from lit_gans.checkpoints.locate import resume_point
 from lit_gans.common.errors import RefusedInput
-from lit_gans.config.run_folder import LAST, data_origins, newest_run, run_folder, run_name, sweep_folder
+from lit_gans.config.run_folder import (
+    LAST,
+    data_origins,
+    existing_folders,
+    newest_run,
+    own_folder,
+    run_folder,
+    run_name,
+    sweep_folder,
+)
 
 PARENT = Path("outputs/dcgan_digits")
 DIGITS = {"model": "dcgan", "data": "digits"}
@@ -201,3 +210,21 @@ def test_a_name_has_a_length_that_file_systems_allow_and_stays_unique():
     for name in names:
         assert len(os.fsencode(name)) <= 220
         Path(name).mkdir()
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_refused_run_leaves_no_files_of_loggers(tmp_path, begun):
+    folder = tmp_path / "outputs/version_0"
+
+    def run():
+        with own_folder(folder, existing_folders([tmp_path])):
+            (folder / "tensorboard").mkdir()
+            (folder / "tensorboard/events").touch()
+            if begun:
+                (folder / "config.yaml").touch()
+            raise RefusedInput
+
+    with pytest.raises(RefusedInput):
+        run()
+    assert (folder / "tensorboard/events").exists() is begun
+    assert (tmp_path / "outputs").exists() is begun

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -39,3 +40,9 @@ def test_a_generator_without_directions_has_no_sliders(tiny_gan):
     module.generator = nn.Sequential(nn.Unflatten(1, (6, 1, 1)), nn.Upsample(16), nn.Conv2d(6, 1, 1))
     assert len(Explorer(module).directions) == 0
     Explorer(module).image(0)
+
+
+@pytest.mark.parametrize("channels", [2, 6])
+def test_other_channels_are_shown_side_by_side(tiny_gan, channels):
+    image = Explorer(tiny_gan("gan", channels=channels)).image(0)
+    assert image.shape == (384 // channels, 384, 3)

@@ -150,3 +150,29 @@ def test_samples_are_of_the_exported_weights(checkpoint, tmp_path):
     write_grid(load(folder).sample(16, seed=0), tmp_path / "expected.png", 4)
     assert (folder / SAMPLES).read_bytes() == (tmp_path / "expected.png").read_bytes()
     assert f"]({SAMPLES})" in (folder / CARD).read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Data('/home/jane/my photos/private')", "Data('PATH')"),
+        ('Data("/home/jane\'s photos")', 'Data("PATH")'),
+        ("Data(root=/home/jane/my big photos/private, size=(3, 4))", "Data(root=PATH, size=(3, 4))"),
+        ("Data('jane/photos', image_size=16x16)", "Data('PATH', image_size=16x16)"),
+        ("jane/photos", "PATH"),
+        (r"Data(C:\jane\my photos)", "Data(PATH)"),
+        ("s3://jane/photos", "PATH"),
+        ("bilinear, 1/2", "bilinear, 1/2"),
+    ],
+)
+def test_a_card_contains_no_part_of_a_path(checkpoint, tmp_path, text, expected):
+    folder = save_networks(checkpoint(protocol=PROTOCOL | {"data": text}), tmp_path / "networks")
+    (measurement,) = json.loads((folder / CONFIG).read_text())["record"]["measurements"]
+    assert measurement["protocol"]["data"] == expected
+
+
+def test_a_card_says_that_classes_need_subfolders(tiny_gan, tmp_path):
+    folder = save_networks(content(tiny_gan("dcgan", num_classes=3)), tmp_path / "networks")
+    assert "in one subfolder of `IMAGES` for each of the 3 classes:" in (folder / CARD).read_text()
+    folder = save_networks(content(tiny_gan("dcgan")), tmp_path / "other")
+    assert "subfolder" not in (folder / CARD).read_text()

@@ -1,5 +1,6 @@
 """Networks leave and come back: safetensors with their configuration, in the layout of the Hub."""
 
+import logging
 import re
 import shlex
 
@@ -173,3 +174,33 @@ def test_optimizers_of_other_networks_of_the_same_iteration_are_refused(trained,
     (tmp_path / "other" / TRAINING).rename(tmp_path / "one" / TRAINING)
     with pytest.raises(RefusedInput, match=f"{TRAINING} does not belong to the networks in its folder, .* iteration 3"):
         read_checkpoint(tmp_path / "one")
+
+
+def test_networks_that_do_not_fit_their_class_replace_nothing(trained, tmp_path):
+    folder = save_networks(content(trained()), tmp_path / "networks", optimizers=True)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    damaged = content(trained())
+    damaged["state_dict"] = {
+        name: value for name, value in damaged["state_dict"].items() if not name.startswith("generator.")
+    }
+    with pytest.raises(RefusedInput):
+        save_networks(damaged, folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_what_an_export_replaces_is_named(trained, tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="lit_gans")
+    folder = save_networks(content(trained()), tmp_path / "networks", optimizers=True)
+    assert not caplog.messages
+    save_networks(content(trained()), folder)
+    (message,) = caplog.messages
+    assert all(name in message for name in (str(folder), WEIGHTS, CONFIG, CARD, SAMPLES, TRAINING))
+
+
+def test_the_path_of_a_perceptual_network_stays_on_the_machine(trained, tmp_path):
+    checkpoint = content(trained("autoencoder_kl", perceptual_file="/home/jane/private/net.pth"))
+    folder = save_networks(checkpoint, tmp_path / "networks")
+    assert all(b"jane" not in path.read_bytes() for path in folder.iterdir())
+    assert load(folder).perceptual_file is None
+    save_networks(checkpoint, folder, optimizers=True)
+    assert load(folder).perceptual_file == "/home/jane/private/net.pth", "from training.pt"

@@ -10,6 +10,7 @@ from PIL import Image
 
 from lit_gans.report.page import Run, page
 from tests.commands import TINY
+from tests.export.test_safetensors import content
 
 SAMPLES = torch.rand(9, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -122,3 +123,20 @@ def test_a_report_of_a_run_with_classes(train, ran, tmp_path):
         assert part in text
     ran("report", "run=run", "neighbors=false", "output=other.html")
     assert "Nearest real images" not in (tmp_path / "other.html").read_text()
+
+
+def test_a_report_in_the_folder_of_the_run_names_it_and_missing_data_can_be_left_out(
+    tiny_gan, ran, refused, tmp_path, monkeypatch
+):
+    checkpoint = content(tiny_gan("dcgan"))
+    node = {"_target_": "lit_gans.data.sources.folder.Folder", "root": "gone", "image_size": 16, "channels": 1}
+    checkpoint["lit_gans"]["config"] = {"data": node}
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    torch.save(checkpoint, tmp_path / "run/checkpoints/last.ckpt")
+    (tmp_path / "run/config.yaml").write_text("model: null")
+    monkeypatch.chdir(tmp_path / "run")
+    assert "neighbors=false writes the report without the training data." in refused("report", "run=.")
+    ran("report", "run=.", "neighbors=false")
+    text = (tmp_path / "run/report.html").read_text()
+    assert f"<title>{tmp_path.name}/run</title>" in text
+    assert f"lit-gans sample checkpoint={tmp_path}/run num=64" in text

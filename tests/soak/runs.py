@@ -132,7 +132,7 @@ def resumes_at(run):
             found[path.name] = verified_iteration(path)
         except RefusedInput:
             continue
-    last = "last.ckpt" if (run / "checkpoints/last.ckpt").exists() else "last.ckpt.old"
+    last = "last.ckpt" if (run / "checkpoints/last.ckpt").exists() else "last.ckpt.lit_gans_old"
     return found.get(last, max(found.values(), default=None)) if paths else 0
 
 

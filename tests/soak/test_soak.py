@@ -148,7 +148,11 @@ def test_nothing_is_lost(number, tmp_path, pictures, reference):
         assert all(row.items() <= expected_rows[step].items() for step, row in ours.items())
     else:
         assert ours == expected_rows
-    left = [path.name for path in tmp_path.rglob("*") if path.name.endswith((".part", ".old", ".journal"))]
+    left = [
+        path.name
+        for path in tmp_path.rglob("*")
+        if path.name.endswith((".part", ".lit_gans_part", ".lit_gans_old", ".journal"))
+    ]
     assert not left, "temporary files are left behind"
 
 

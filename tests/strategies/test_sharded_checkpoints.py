@@ -57,7 +57,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_folder_of_two_ranks_is_the_file_of_one_process(folder, name):
     path = folder / f"{name}.ckpt"
-    assert not list(folder.glob("*.part"))
+    assert not list(folder.glob("*.lit_gans_part"))
     files = {file.name for file in path.iterdir()}
     assert sum(file.endswith(".safetensors") for file in files) >= 2, "of each rank"
     assert json.loads((path / COMMIT).read_text())["files"].keys() == files - {COMMIT}

@@ -96,6 +96,11 @@ def export(
     turn(module, direction)
     if format == "diffusers":
         refuse_for_diffusers(module, scaling_factor)
+    card = target.with_name(f"{target.name}.md")
+    if format == "onnx" and card.exists():
+        output_file(card)
+        if b"library_name: onnx\n" not in card.read_bytes():
+            raise RefusedInput(f"output={target}: its model card would replace {card}: choose another name.")
     output_file({"safetensors": target / WEIGHTS, "onnx": target, "diffusers": target / DIFFUSERS_WEIGHTS}[format])
     if format == "safetensors":
         written = save_networks(content, target, weights, dtype, optimizers, license)
@@ -110,7 +115,7 @@ def export(
     written = export_onnx(module, target, weights)
     shapes = {name: f"({', '.join(map(str, ['n', *x.shape[1:]]))})" for name, x in example_inputs(module).items()}
     described_as = described(content, used, license, measured=direction == "a_to_b")
-    write_file(written.with_name(f"{written.name}.md"), card_for_onnx(described_as, written.name, shapes))
+    write_file(card, card_for_onnx(described_as, written.name, shapes))
     print(f"generator of {type(module).__name__}, {used} weights: {written}")
     print(f"  inputs    {', '.join(f'{name} {shape}' for name, shape in shapes.items())}")
     print(f"  output    images (n, {', '.join(map(str, module.image_shape))})")

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
@@ -47,7 +50,8 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
         The path of the page.
     """
     refuse_below(1, num=num)
-    folder = Path(run)
+    folder = shown(os.path.abspath(run))
+    folder = folder if folder.name else folder.absolute()  # the current folder has no name
     if not os.path.isfile(folder / "config.yaml"):
         raise RefusedInput(f"run={run}: there is no config.yaml in it: set run= to the folder of a run.")
     target = output_file(output or folder / "report.html")
@@ -61,13 +65,7 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
     if module.num_classes:
         latents = module.latents(_ROWS, seed).repeat_interleave(module.num_classes, 0)
         by_class = module.decode(latents, labels=torch.arange(module.num_classes).repeat(_ROWS))
-    real = None
-    if neighbors and "data" not in config_of(content):  # trained by a script or by the plain Lightning CLI
-        logger.info("the nearest real images are left out: the checkpoint does not contain its data configuration")
-    elif neighbors:
-        data = trained_with(content, "data")
-        real = data.real_batches() if isinstance(data, RealImages) else None
-    argument = quote(f"checkpoint={shown(folder)}")
+    argument = quote(f"checkpoint={folder}")
     commands = (
         f"lit-gans sample {argument} num=64",
         f"lit-gans evaluate {argument}",
@@ -75,7 +73,22 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
         f"lit-gans demo {argument}",
     )
     iteration = content.get("global_step", 0)
-    text = page(Run.read(folder), samples, iteration, by_class, module.num_classes, real, commands)
+    try:
+        real = _real_images(content) if neighbors else None
+        text = page(Run.read(folder), samples, iteration, by_class, module.num_classes, real, commands)
+    except RefusedInput as error:
+        if not neighbors:
+            raise
+        raise RefusedInput(f"{error} neighbors=false writes the report without the training data.") from error
     target.write_text(text, encoding="utf-8", errors="backslashreplace")
     print(f"the report of {folder}: {target}")
     return target
+
+
+def _real_images(checkpoint: dict[str, Any]) -> Iterator[Tensor] | None:
+    """Returns batches of all training images, or None if the checkpoint does not contain its data or has no images."""
+    if "data" not in config_of(checkpoint):  # trained by a script or by the plain Lightning CLI
+        logger.info("the nearest real images are left out: the checkpoint does not contain its data configuration")
+        return None
+    data = trained_with(checkpoint, "data")
+    return data.real_batches() if isinstance(data, RealImages) else None

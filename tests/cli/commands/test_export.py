@@ -49,6 +49,13 @@ def test_files_that_no_export_has_written_stay(ran, refused, run):
     ran("export", "checkpoint=nets", "output=nets", "license=mit", "optimizers=true")
 
 
+def test_a_file_that_is_no_card_of_an_onnx_file_stays(refused, run):
+    (run / "README.md").write_text("my notes")
+    said = refused("export", "checkpoint=run", "format=onnx", "output=run/README")
+    assert "output=run/README: its model card would replace run/README.md: choose another name." in said
+    assert (run / "README.md").read_text() == "my notes"
+
+
 LAYOUT = {"asymmetric_padding": True, "groups": 2, "scaling_factor": 0.3}
 OTHERS = {"config.json": '{"architectures": ["BertModel"]}', "model.safetensors": "weights", "README.md": "my notes"}
 
