@@ -206,7 +206,8 @@ class NetworkStrategy(DDPStrategy):
                     f"LBFGS steps {name} according to the loss of each process' local batch, so that the weights of the"
                     " processes would diverge: use another optimizer."
                 )
-            if type(network.optimizer).__name__ in self.refused_optimizers:
+            names = {cls.__name__.lower() for cls in type(network.optimizer).__mro__}
+            if not names.isdisjoint(map(str.lower, self.refused_optimizers)):
                 raise RefusedInput(
                     f"{type(network.optimizer).__name__} needs the full weight matrices of {name}, but"
                     f" {type(self).__name__} shards them: use an elementwise optimizer, such as Adam, or NetworkDDP."

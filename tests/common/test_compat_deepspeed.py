@@ -103,6 +103,13 @@ def parameters_seen(stage):
         layer.requires_grad_(False)
         seen |= {"shard": _compat.zero3_shard(layer.weight).clone(), "public": safe_get_local_fp32_param(layer.weight)}
         seen |= {"shape": _compat.zero3_shape(layer.weight), "own shape": layer.weight.shape}
+        seen["versions"] = [_compat.zero3_version(layer.weight)]
+        engine.step()
+        layer(INPUTS)
+        seen["versions"].append(_compat.zero3_version(layer.weight))
+        with torch.no_grad():
+            layer.weight.add_(1.0)
+        seen["versions"].append(_compat.zero3_version(layer.weight))
         small = engine_of(3, threshold=100)[0].weight
         seen["stays"] = [_compat.stays_gathered(weight) for weight in (layer.weight, small)]
         engine = engine_of(3, threshold=100)[2]
@@ -203,6 +210,8 @@ def test_a_sharded_parameter_has_no_shape_and_a_frozen_one_no_public_shard(seen)
         assert each["own shape"] != (5, 3) == each["shape"]
         assert each["stays"] == [False, True]
         assert each["sizes"] == [0, 15, 0], "gathered by the first forward only"
+        start, stepped, changed = each["versions"]
+        assert start == stepped == changed - 1
 
 
 def test_deepspeed_compiles_what_it_knows_as_compatible(monkeypatch):

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import register_fsdp_forward_method
 from torch.nn.functional import softplus
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
 from lit_gans.common.lightning import LightningModule  # of the package that is imported
@@ -355,6 +356,30 @@ class ClipsWeights(Own):
             parameter.data.clamp_(-0.1, 0.1)
 
 
+class ClipsWeightsInPlace(Own):
+    """Without `data`."""
+
+    @torch.no_grad()
+    def on_train_batch_end(self, *_):
+        super().on_train_batch_end()
+        for parameter in self.critic.parameters():
+            parameter.clamp_(-0.1, 0.1)
+
+
+class ClipsGathered(ClipsWeightsInPlace):
+    """As DeepSpeed's documentation shows for stage 3, where the next step undoes the change."""
+
+    def on_train_batch_end(self, *_):
+        parameters = [*self.critic.parameters()]
+        if hasattr(parameters[0], "ds_id"):
+            import deepspeed
+
+            with deepspeed.zero.GatheredParameters(parameters, modifier_rank=0):
+                super().on_train_batch_end()
+        else:
+            super().on_train_batch_end()
+
+
 class ReplacesWeights(Own):
     def on_train_batch_end(self, *_):
         super().on_train_batch_end()
@@ -413,6 +438,76 @@ class Remembers(Partly):
 class Factors(Own):
     def configure_optimizers(self):
         return [torch.optim.Adafactor(network.parameters()) for network in (self.generator, self.critic)]
+
+
+class FactorsFurther(Own):
+    """With a subclass of an optimizer that is refused."""
+
+    def configure_optimizers(self):
+        return [_Further(network.parameters()) for network in (self.generator, self.critic)]
+
+
+class _Further(torch.optim.Adafactor):
+    pass
+
+
+class NormalizesUpdates(Own):
+    """With an optimizer whose name differs from that of a refused one in its case only."""
+
+    def configure_optimizers(self):
+        return [LAMB(network.parameters(), 0.1) for network in (self.generator, self.critic)]
+
+
+class LAMB(torch.optim.SGD):
+    pass
+
+
+class TrainsPart(Tied):
+    """Adam trains one layer of the critic."""
+
+    def train_only(self, network):
+        super().train_only(network)
+        self.critic[0].requires_grad_(False)
+
+
+class TrainsPartLater(Tied):
+    """Adam trains one layer of the critic only from some iteration on."""
+
+    def train_only(self, network):
+        super().train_only(network)
+        if self.trainer.fit_loop.epoch_loop.batch_idx < 3 and not self.trainer.current_epoch:
+            self.critic[0].requires_grad_(False)
+
+
+class TrainsPartLaterWithRMSprop(TrainsPartLater):
+    def configure_optimizers(self):
+        return [torch.optim.RMSprop(network.parameters(), 0.01, eps=1e-2) for network in (self.generator, self.critic)]
+
+
+class TrainsCriticLater(Tied):
+    """Steps the critic only from the second epoch on."""
+
+    def critic_backward(self, real, fake):
+        if self.trainer.current_epoch:
+            super().critic_backward(real, fake)
+
+
+class Recomputes(Own):
+    """A reentrant checkpoint, whose parameters are not in the graph of the loss, and weight decay."""
+
+    def critic_backward(self, real, fake):
+        images = torch.cat([-real, fake]).requires_grad_()
+        self.manual_backward(softplus(checkpoint(self.critic, images, use_reentrant=True)).mean())
+
+    def configure_optimizers(self):
+        networks = (self.generator, self.critic)
+        return [torch.optim.AdamW(network.parameters(), 0.01, eps=1e-3) for network in networks]
+
+
+class FailsOnce(Own):
+    def training_step(self, batch, batch_idx):
+        super().training_step(batch, batch_idx)
+        raise ArithmeticError
 
 
 class Double(Own):

@@ -75,7 +75,8 @@ def on_a_rank(where):
     Returns the buffers of a network that has some.
     """
     for name, strategy in STRATEGIES.items():
-        train(where / f"{name}.ckpt", 2, ADAM, world_size=2, strategy=strategy())
+        module = train(where / f"{name}.ckpt", 2, ADAM, world_size=2, strategy=strategy())
+        module.trainer.save_checkpoint(where / f"{name}_after.ckpt")
         path = where / f"{name}_resumed.ckpt"
         train(path, 4, ADAM, resume=where / "one.ckpt", world_size=2, strategy=strategy())
     buffers = {}
@@ -122,6 +123,12 @@ def assert_same(path, expected):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_checkpoint_of_two_ranks_is_that_of_one_process(folder, name):
     assert_same(folder / f"{name}.ckpt", folder / "one.ckpt")
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_checkpoint_after_the_training_has_the_same_moments(folder, name):
+    after, during = (read_checkpoint(folder / f"{file}.ckpt")["optimizer_states"] for file in (f"{name}_after", name))
+    torch.testing.assert_close(after, during, rtol=0, atol=0)
 
 
 def test_every_registered_strategy_is_here():

@@ -18,6 +18,9 @@ STRATEGIES = {
     "ddp": NetworkDDP,
     **{f"deepspeed_{stage}": partial(NetworkDeepSpeed, stage=stage) for stage in (0, 1, 2, 3)},
     **{f"fsdp_{wrap}": partial(NetworkFSDP, wrap=wrap) for wrap in ("network", "layer")},
+    "deepspeed_3_empty": partial(  # also small parameters are empty outside of a forward
+        NetworkDeepSpeed, stage=3, config={"zero_optimization": {"stage3_param_persistence_threshold": 0}}
+    ),
     "ddp_unused": partial(NetworkDDP, find_unused_parameters=True),
 }
 ONE_OF_EACH = ("ddp", "deepspeed_2", "deepspeed_3", "fsdp_layer")
@@ -41,6 +44,9 @@ PARITY = {
     own.SoftActorCritic: ("ddp", "deepspeed_2", "deepspeed_3", "fsdp_network", "fsdp_layer"),
     own.ClipsWeights: ("ddp", "deepspeed_1", "deepspeed_2", "fsdp_layer"),
     own.StepsPenalized: ("ddp", "fsdp_network"),
+    own.TrainsPart: ("deepspeed_2", "deepspeed_3"),
+    own.TrainsPartLaterWithRMSprop: ("deepspeed_2",),
+    own.Recomputes: ("deepspeed_2", "deepspeed_3"),
 }
 CELLS = [(module, name) for module, names in PARITY.items() for name in names]
 
@@ -58,6 +64,12 @@ REFUSED = {
         "fsdp_layer",
     ): "manual_backward(loss, inputs=...) does not reach sharded parameters: name the network",
     (own.ClipsWeights, "deepspeed_3"): "the parameters of critic were changed outside of an optimizer step",
+    (own.ClipsWeightsInPlace, "deepspeed_3_empty"): "the parameters of critic were changed outside of an optimizer",
+    (own.ClipsGathered, "deepspeed_3_empty"): "the parameters of critic were changed outside of an optimizer step",
+    (own.TrainsPartLater, "deepspeed_1"): "reached some of its parameters for the first time after other parameters",
+    (own.TrainsPartLater, "deepspeed_3"): "reached some of its parameters for the first time after other parameters",
+    (own.FactorsFurther, "deepspeed_2"): "_Further needs the full weight matrices of generator",
+    (own.NormalizesUpdates, "deepspeed_2"): "LAMB needs the full weight matrices of generator",
     (
         own.ReplacesWeights,
         "deepspeed_2",
@@ -77,10 +89,16 @@ REFUSED = {
 }
 
 
-def train(module=own.Own, **arguments):
+RESUMED = {own.TrainsPart: ("deepspeed_2", "deepspeed_3"), own.TrainsCriticLater: ("deepspeed_2", "deepspeed_3")}
+RESUMED_CELLS = [(module, name) for module, names in RESUMED.items() for name in names]
+
+
+def train(module=own.Own, resume=None, save=None, max_epochs=1, **arguments):
     module = module()
-    trainer = ranks.quiet_trainer(max_epochs=1, **arguments)
-    trainer.fit(module)
+    trainer = ranks.quiet_trainer(max_epochs=max_epochs, **arguments)
+    trainer.fit(module, ckpt_path=resume, weights_only=True)
+    if save:
+        trainer.save_checkpoint(save)
     return module
 
 
@@ -101,8 +119,25 @@ def saved(path, **arguments):
     return torch.load(path, weights_only=True)
 
 
+def after_a_failure(where):
+    """Returns the shapes of the weights that a trainer trains after a failure, and why it saved no checkpoint then."""
+    trainer = ranks.quiet_trainer(max_epochs=1, devices=2, strategy=STRATEGIES["deepspeed_3_empty"]())
+    with pytest.raises(ArithmeticError):
+        trainer.fit(own.FailsOnce())
+    with pytest.raises(RefusedInput) as refused:
+        trainer.save_checkpoint(where / "failed.ckpt")
+    module = own.Own()
+    trainer.fit(module)
+    return {name: value.shape for name, value in module.state_dict().items()}, str(refused.value)
+
+
 def on_a_rank(where):
-    """Returns the weights of each cell, and the refusal of each mistake; writes a checkpoint under each strategy."""
+    """Returns the weights of each cell, the refusal of each mistake, and what follows a failure; writes a checkpoint
+    under each strategy, and of resumed trainings.
+    """
+    for module, name in RESUMED_CELLS:
+        path, resume = where / f"{module.__name__}_{name}.ckpt", where / f"{module.__name__}.ckpt"
+        train(module, resume, path, max_epochs=2, devices=2, strategy=STRATEGIES[name]())
     for name in ONE_OF_EACH:
         saved(where / f"{name}.ckpt", devices=2, strategy=STRATEGIES[name]())
     weights, refusals = {}, {}
@@ -114,12 +149,19 @@ def on_a_rank(where):
             train(module, devices=2, strategy=STRATEGIES[name]())
         except RefusedInput as refused:
             refusals[module, name] = str(refused)
-    return weights, refusals
+    try:
+        resume = where / "TrainsPartLater.ckpt"
+        train(own.TrainsPartLater, resume, max_epochs=2, devices=2, strategy=STRATEGIES["deepspeed_2"]())
+    except RefusedInput as refused:
+        refusals["resumed"] = str(refused)
+    return weights, refusals, after_a_failure(where)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
+    for module in (*RESUMED, own.TrainsPartLater):
+        train(module, save=folder / f"{module.__name__}.ckpt", devices=1)
     return ranks.run("tests.strategies.test_own_module.on_a_rank", folder, where=folder), folder
 
 
@@ -130,7 +172,7 @@ def test_two_ranks_train_the_weights_of_one_process(trained, module, name):
     alone, start = trained_alone(module), module().state_dict()
     for network in ("generator.", "critic."):
         assert max((alone[key] - start[key]).abs().max() for key in start if key.startswith(network)) > 1e-4
-    for weights, _ in trained[0]:
+    for weights, *_ in trained[0]:
         torch.testing.assert_close(weights[module, name], alone, rtol=0, atol=1e-6)
 
 
@@ -153,5 +195,30 @@ def test_a_checkpoint_has_tied_layers_and_the_moments_of_what_is_frozen(trained,
 @pytest.mark.ranks
 @pytest.mark.parametrize(("module", "name"), REFUSED)
 def test_mistakes_are_refused_on_every_rank(trained, module, name):
-    for _, refusals in trained[0]:
+    for _, refusals, _ in trained[0]:
         assert REFUSED[module, name] in refusals[module, name]
+
+
+@pytest.mark.ranks
+@pytest.mark.filterwarnings("ignore:The total number of parameters")
+@pytest.mark.parametrize(("module", "name"), RESUMED_CELLS)
+def test_a_checkpoint_in_which_some_parameters_have_no_state_is_resumed(trained, module, name):
+    resume, path = trained[1] / f"{module.__name__}.ckpt", trained[1] / f"{module.__name__}_alone.ckpt"
+    train(module, resume, path, max_epochs=2, devices=1)
+    found, alone = (torch.load(file, weights_only=True) for file in (trained[1] / f"{path.stem[:-5]}{name}.ckpt", path))
+    torch.testing.assert_close(found["state_dict"], alone["state_dict"], rtol=0, atol=1e-6)
+    for one, other in zip(found["optimizer_states"], alone["optimizer_states"], strict=True):
+        torch.testing.assert_close(one["state"], other["state"], rtol=0, atol=1e-6)
+
+
+@pytest.mark.ranks
+def test_a_checkpoint_with_different_step_counts_in_a_network_is_refused_by_zero(trained):
+    for _, refusals, _ in trained[0]:
+        assert "different values of step for parameters of critic (3 and 6)" in refusals["resumed"]
+
+
+@pytest.mark.ranks
+def test_after_a_failure_no_states_are_saved_and_the_trainer_trains_again(trained):
+    for *_, (shapes, refusal) in trained[0]:
+        assert shapes == {name: value.shape for name, value in own.Own().state_dict().items()}
+        assert "the optimizer states of generator cannot be saved after the training has ended with an error" in refusal

@@ -110,6 +110,15 @@ def zero3_shape(parameter: nn.Parameter) -> torch.Size:
     return parameter.ds_shape  # type: ignore[attr-defined]
 
 
+def zero3_version(parameter: nn.Parameter) -> int:
+    """Returns the number of in-place operations on a parameter in stage 3, from `_version`.
+
+    DeepSpeed sets `data` when it gathers, frees or steps the parameter, which does not count. Its `GatheredParameters`
+    reads `_version`, too. There is no public API. No issue found.
+    """
+    return parameter._version
+
+
 def forbid_compiled_operations(deepspeed: Any) -> None:
     """Prevents DeepSpeed from compiling operations, by clearing `deepspeed.ops.__compatible_ops__`.
 

@@ -9,8 +9,10 @@ from copy import deepcopy
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import pad
+from torch.utils.hooks import RemovableHandle
 
 from lit_gans.common._compat.deepspeed import (
     clear_gradients,
@@ -21,6 +23,7 @@ from lit_gans.common._compat.deepspeed import (
     stored_gradients,
     zero3_shape,
     zero3_shard,
+    zero3_version,
 )
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.gradients import AVERAGED, NONE, Gradients, GradientState
@@ -28,6 +31,7 @@ from lit_gans.strategies.module_networks import parameters_of
 
 # state from a step until zero_grad(): torch would still hold the gradients, but a DeepSpeed engine does not
 _USED = GradientState("none")
+_IGNORE_COUNT = (torch.optim.RMSprop, torch.optim.Adadelta)  # count steps, but do not compute with the count
 _ZERO_GRAD = "Call zero_grad() of the optimizer after each step, or before the backward pass."
 
 
@@ -71,6 +75,8 @@ class EngineOptimizer(torch.optim.Optimizer):
         # inherits the methods, so an assignment in one object would not be visible in the other.
         self._reached: set[int] = set()  # ids of parameters that backward passes have reached since `zero_grad`
         self._reached_before: set[int] = set()  # ids of parameters that were reached before any previous step
+        self._versions: dict[int, int] = {}  # under stage 3, `zero3_version` by the parameter's id
+        self._kept: list[dict[str, Any] | None] = []  # after `close`, the state dict, or None if it was not kept
         self._is_stepping = False  # whether the engine is currently stepping
         optimizer.register_step_pre_hook(self._refuse_lone_step)
 
@@ -79,21 +85,37 @@ class EngineOptimizer(torch.optim.Optimizer):
         """States of the user's optimizer. With stage 1 or higher, the keys are flat shards."""
         return self._given.state
 
-    # ---- a step
-
-    def begin_backward(self, loss: Tensor, leaves: set[int]) -> None:
-        """Prepares the engine for the backward pass of a loss.
+    def close(self, keeps_states: bool) -> None:
+        """Must be called before the engine is destroyed, which removes the links to the optimizer states.
 
         Args:
-            loss: loss.
-            leaves: ids of the parameters that the backward pass reaches.
+            keeps_states: whether to gather the states for `state_dict`. If True, every rank must call this method.
         """
+        self.remove_gradients()
+        if self.stage:
+            self._kept.append(self.state_dict() if keeps_states else None)
+
+    # ---- a step
+
+    def watch(self) -> tuple[RemovableHandle, ...]:
+        """Registers hooks that note which parameters the backward passes reach, and returns their handles.
+
+        The graph of a loss does not contain the parameters inside reentrant checkpoints.
+        """
+
+        def note(parameter: Tensor) -> None:
+            if parameter.requires_grad:  # see `Gradients.watch`
+                self._reached.add(id(parameter))
+
+        return tuple(parameter.register_post_accumulate_grad_hook(note) for parameter in self.parameters)
+
+    def begin_backward(self, loss: Tensor) -> None:
+        """Prepares the engine for the backward pass of a loss."""
         if self.gradients.state is _USED:
             raise RefusedInput(
                 f"{self.name} ran a backward pass after its step without zero_grad() in between: torch would add to the"
                 f" gradients of that step, but DeepSpeed no longer has them. {_ZERO_GRAD}"
             )
-        self._reached |= leaves
         if self.stage in (1, 2) and self.gradients.state is AVERAGED:
             raise RefusedInput(
                 f"{self.name} ran two backward passes before its step, but ZeRO stage {self.stage} would store only the"
@@ -140,11 +162,14 @@ class EngineOptimizer(torch.optim.Optimizer):
         return result
 
     def _refuse_zero_gradients(self) -> None:
-        """Raises `RefusedInput` if a step would change parameters that no backward pass has reached.
+        """Raises `RefusedInput` if ZeRO's zeros as gradients of unreached parameters would change the training.
 
-        ZeRO uses zeros as the gradients of such parameters, so momentum or weight decay would change them.
+        In this step, momentum or weight decay would change such parameters. In previous steps, ZeRO has counted steps
+        for parameters that this step is the first to train, and Adam computes with the count.
         """
         ids = {id(parameter) for parameter in self.parameters}
+        if self._reached_before:
+            self._refuse_late(self._reached - self._reached_before)
         has_decay = any(group.get("weight_decay") for group in self.param_groups)
         missed = (ids if has_decay else ids & self._reached_before) - self._reached
         self._reached_before |= ids & self._reached
@@ -155,6 +180,24 @@ class EngineOptimizer(torch.optim.Optimizer):
                 " still change the other parameters by momentum or weight decay: pass these parameters to a separate"
                 " optimizer, or use NetworkFSDP."
             )
+
+    def _refuse_late(self, late: set[int]) -> None:
+        """Raises `RefusedInput` if the optimizer computes with a number of steps that is wrong for new parameters.
+
+        Args:
+            late: ids of the parameters that backward passes have reached for the first time after previous steps.
+        """
+        dampened = any(group.get("dampening") for group in self.param_groups)
+        for parameters, flat in self.flat_groups():
+            counts = any(not _belongs(value, flat) for value in self.state[flat].values())
+            computes = counts and type(self._given) not in _IGNORE_COUNT
+            if (computes or dampened) and not late.isdisjoint(map(id, parameters)):
+                raise RefusedInput(
+                    f"the backward passes before a step of {self.name} reached some of its parameters for the first"
+                    " time after other parameters had been stepped, but ZeRO counts the steps of all parameters"
+                    " together: pass the parameters that are trained later to a separate optimizer, or use NetworkDDP"
+                    " or NetworkFSDP."
+                )
 
     def take_over(self) -> None:
         """Copies the current parameters to the engine before its step, because a module can change them in place.
@@ -176,10 +219,24 @@ class EngineOptimizer(torch.optim.Optimizer):
             if parameter.shape == zero3_shape(parameter):
                 now = self._shard(parameter.detach(), parameter)
                 if not torch.equal(zero3_shard(parameter)[: len(now)], now):
-                    raise RefusedInput(
-                        f"the parameters of {self.name} were changed outside of an optimizer step, and ZeRO stage 3"
-                        " loses such changes: use NetworkDeepSpeed(stage=2)."
-                    )
+                    self._refuse_change()
+
+    def refuse_operations(self) -> None:
+        """Raises `RefusedInput` if an in-place operation has run on a parameter of stage 3.
+
+        The operation can have changed the gathered parameter, or the empty tensor that replaces it outside of a forward
+        pass. Operations on `parameter.data` are not noticed. This method does not synchronize with the device.
+        """
+        for parameter in self.parameters:
+            version = zero3_version(parameter)
+            if self._versions.setdefault(id(parameter), version) != version:
+                self._refuse_change()
+
+    def _refuse_change(self) -> None:
+        raise RefusedInput(
+            f"the parameters of {self.name} were changed outside of an optimizer step, and ZeRO stage 3 loses such"
+            " changes: use NetworkDeepSpeed(stage=2)."
+        )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.remove_gradients()
@@ -208,37 +265,75 @@ class EngineOptimizer(torch.optim.Optimizer):
         return flat_groups(self.engine, self.stage) if self.stage else []
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the states for a checkpoint, with full tensors or DTensors. Every rank must call this method."""
+        """Returns the states for a checkpoint, with full tensors or DTensors. Every rank must call this method.
+
+        Parameters that no backward pass has reached before a step have no state, as in torch. After the training, the
+        method returns the states of its end.
+
+        Raises:
+            RefusedInput: the training has ended with an error, so that its states were not kept.
+        """
         from deepspeed.utils import safe_get_full_optimizer_state
 
         if not self.stage:
             return self._given.state_dict()
+        if self._kept:
+            if self._kept[0] is None:
+                raise RefusedInput(
+                    f"the optimizer states of {self.name} cannot be saved after the training has ended with an error,"
+                    " because the DeepSpeed engine no longer exists: save checkpoints during the training, as"
+                    " ModelCheckpoint does."
+                )
+            return self._kept[0]
         indices = {id(parameter): index for index, parameter in enumerate(self.parameters)}
+        stepped = self._stepped()
         states: dict[int, dict[str, Any]] = {}
         with _unfrozen(self.parameters):
             for parameters, flat in self.flat_groups():
-                for parameter in parameters:
-                    states[indices[id(parameter)]] = {
-                        key: self._saved(safe_get_full_optimizer_state(parameter, key))
-                        if _belongs(value, flat)
-                        else deepcopy(value)  # a separate step count per parameter; torch.load would keep it shared
-                        for key, value in self.state[flat].items()
-                    }
+                for parameter in parameters if self.state[flat] else ():
+                    if id(parameter) in stepped:
+                        states[indices[id(parameter)]] = {
+                            key: self._saved(safe_get_full_optimizer_state(parameter, key))
+                            if _belongs(value, flat)
+                            else deepcopy(value)  # a separate step count per parameter; torch.load would keep it shared
+                            for key, value in self.state[flat].items()
+                        }
         groups = [
             {key: now[key] if key != "params" else value for key, value in saved.items()}
             for saved, now in zip(self._saved_groups, self.param_groups, strict=True)
         ]
         return {"state": {index: states[index] for index in sorted(states)}, "param_groups": groups}
 
+    def _stepped(self) -> set[int]:
+        """Returns the ids of the parameters that backward passes of any rank have reached before a step."""
+        reached = [id(parameter) in self._reached_before for parameter in self.parameters]
+        on_any_rank = torch.tensor(reached, dtype=torch.uint8, device=self.parameters[0].device)
+        dist.all_reduce(on_any_rank, dist.ReduceOp.MAX)
+        pairs = zip(self.parameters, on_any_rank.tolist(), strict=True)
+        return {id(parameter) for parameter, is_reached in pairs if is_reached}
+
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Loads states with full tensors."""
+        """Loads states with full tensors.
+
+        Raises:
+            RefusedInput: the parameters of a group have different step counts.
+        """
         if not self.stage:
             return self._given.load_state_dict(dict(saved))
         for group, values in zip(self.param_groups, saved["param_groups"], strict=True):
             group.update({key: value for key, value in values.items() if key != "params"})
         states = {id(parameter): saved["state"].get(index, {}) for index, parameter in enumerate(self.parameters)}
+        stepped = [parameter for parameter in self.parameters if states[id(parameter)]]
+        self._reached_before.clear()
+        self._reached_before.update(map(id, stepped))
+        if not stepped:
+            return
         for parameters, flat in self.flat_groups():
-            self.state[flat] = self._empty_state(states[id(parameters[0])], parameters[0], flat)
+            # ZeRO steps all groups: a group that was never reached has a count of steps, too
+            first, *others = [parameter for parameter in parameters if states[id(parameter)]] or stepped
+            for other in others if id(first) in map(id, parameters) else ():
+                self._refuse_different_counts(states[id(first)], states[id(other)], first)
+            self.state[flat] = self._empty_state(states[id(first)], first, flat)
         if self.stage < 3:
             link_optimizer_states(self.engine)
         for parameters, flat in self.flat_groups():
@@ -247,9 +342,23 @@ class EngineOptimizer(torch.optim.Optimizer):
                     if _belongs(self.state[flat][key], flat):
                         self._set(parameter, key, value.to(flat.device))
 
+    def _refuse_different_counts(self, one: Mapping[str, Any], other: Mapping[str, Any], first: nn.Parameter) -> None:
+        """Raises `RefusedInput` if two states have different values of an entry that a flat shard has only once."""
+        shape = self._full_shape(first)
+        for key, value in one.items():
+            if not (isinstance(value, Tensor) and value.shape == shape) and value != other.get(key):
+                raise RefusedInput(
+                    f"the checkpoint has different values of {key} for parameters of {self.name} ({float(value):g} and"
+                    f" {float(other.get(key, 0)):g}), because some of them were trained later, but ZeRO has one value"
+                    " for all: resume with NetworkDDP, NetworkFSDP or NetworkDeepSpeed(stage=0)."
+                )
+
+    def _full_shape(self, parameter: nn.Parameter) -> torch.Size:
+        return zero3_shape(parameter) if self.stage == 3 else parameter.shape
+
     def _empty_state(self, state: Mapping[str, Any], parameter: nn.Parameter, flat: Tensor) -> dict[str, Any]:
-        """Returns a new state for a flat shard. Entries with the shape of its first parameter are zeros."""
-        shape = zero3_shape(parameter) if self.stage == 3 else parameter.shape
+        """Returns a new state for a flat shard. Entries with the shape of the state's parameter are zeros."""
+        shape = self._full_shape(parameter)
         return {
             key: torch.zeros_like(flat) if isinstance(value, Tensor) and value.shape == shape else deepcopy(value)
             for key, value in state.items()

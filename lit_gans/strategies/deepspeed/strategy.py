@@ -100,6 +100,7 @@ class NetworkDeepSpeed(NetworkStrategy):
     """
 
     clips_gradients = True
+    # other optimizers that need full matrices are not recognized, and train wrong weights
     refused_optimizers = frozenset({"Adafactor", "Lamb", "LARS", "Muon", "Shampoo", "SOAP"})
 
     @converts_arguments
@@ -130,6 +131,7 @@ class NetworkDeepSpeed(NetworkStrategy):
                 "offload_optimizer=True has no effect with stage=0, which does not shard optimizer states: use stage=1,"
                 " 2 or 3."
             )
+        _refuse_values(settings | zero)
         self.config: dict[str, Any] = settings | {"zero_optimization": zero}
         self.stage: int = zero["stage"]
         self.sharded_checkpoints = sharded_checkpoints
@@ -153,6 +155,7 @@ class NetworkDeepSpeed(NetworkStrategy):
             raise RefusedInput(_freed(", ".join(penalized)))
 
     def setup(self, trainer: Trainer) -> None:
+        self._failed = False  # a previous fit with the same trainer may have failed
         plugin = self.precision_plugin
         if type(plugin) is Precision:
             self.precision_plugin = _EnginePrecision()
@@ -203,7 +206,9 @@ class NetworkDeepSpeed(NetworkStrategy):
                     scheduler_config.scheduler.optimizer = AllGroups(network.optimizer, groups)
         self.engines[network.name] = optimizer.engine = engine
         optimizer.places = [parameter.data_ptr() for parameter in optimizer.parameters]
+        self._hooks += optimizer.watch()
         if self.stage == 3:
+            optimizer.refuse_operations()  # notes the current versions
             self._gather_in_forward(network)
         return optimizer
 
@@ -251,7 +256,7 @@ class NetworkDeepSpeed(NetworkStrategy):
     def teardown(self) -> None:
         for optimizer in self.optimizers:
             if isinstance(optimizer, EngineOptimizer):
-                optimizer.remove_gradients()
+                optimizer.close(keeps_states=not self._failed)
         if self.is_sharded and not self._failed:
             for network in self.networks.values():
                 for parameter in network.parameters:
@@ -267,6 +272,11 @@ class NetworkDeepSpeed(NetworkStrategy):
                 "Under ZeRO stage 3, a parameter is empty outside of the forward pass of its layer. If that is the"
                 " reason for this error, use NetworkDeepSpeed(stage=2)."
             )
+        if isinstance(exception, AssertionError) and "has already been reduced" in str(exception):
+            exception.add_note(
+                "If the network runs torch.utils.checkpoint with use_reentrant=True more than once in a backward pass,"
+                " use use_reentrant=False."
+            )
         super().on_exception(exception)
 
     # ---- a step
@@ -275,9 +285,15 @@ class NetworkDeepSpeed(NetworkStrategy):
         self._refuse_changes(*self.networks.values())
         return super().training_step(*args, **kwargs)
 
+    def on_train_end(self) -> None:
+        self._refuse_changes(*self.networks.values())
+        super().on_train_end()
+
     def _refuse_changes(self, *networks: OptimizedNetwork) -> None:
-        for network in networks if self._checks_for_changes() else ():
-            network.optimizer.refuse_changes()
+        for network in networks if self.stage == 3 else ():
+            network.optimizer.refuse_operations()
+            if self._checks_for_changes():
+                network.optimizer.refuse_changes()
 
     def _gather_small_parameters(self) -> None:
         """Gathers small parameters that were freed, so that changes to them can be detected."""
@@ -285,7 +301,7 @@ class NetworkDeepSpeed(NetworkStrategy):
             gather_small(engine)
 
     def _checks_for_changes(self) -> bool:
-        """Returns whether to check for changes of parameters outside of a step.
+        """Returns whether to compare parameters with their shards, to find changes outside of a step.
 
         Stage 3 checks only in the first 100 iterations, because each check synchronizes with the device.
         """
@@ -321,7 +337,7 @@ class NetworkDeepSpeed(NetworkStrategy):
         for net in self.networks.values():
             net.optimizer.remove_gradients()
         for net in trained:
-            net.optimizer.begin_backward(loss, leaves)
+            net.optimizer.begin_backward(loss)
         with self.backward_of(trained):
             if len(trained) == 1 and not others:
                 engine = self.engines[trained[0].name]
@@ -461,6 +477,22 @@ def import_deepspeed(device: str) -> Any:
     if device == "cpu":
         forbid_compiled_operations(deepspeed)
     return deepspeed
+
+
+def _refuse_values(settings: dict[str, Any]) -> None:
+    """Raises `RefusedInput` if a setting has a value that DeepSpeed does not support."""
+    for key, value in settings.items():
+        if value == "auto":
+            raise RefusedInput(
+                f'{key}="auto" in the DeepSpeed config is a placeholder that only transformers and accelerate replace:'
+                " set a value, or leave the setting out."
+            )
+    clip = settings.get("gradient_clipping", 0.0)
+    if isinstance(clip, bool) or not isinstance(clip, int | float) or not clip >= 0:
+        raise RefusedInput(
+            f"gradient_clipping={clip!r} in the DeepSpeed config must be a number of at least 0: the maximum norm of a"
+            " network's gradient, or 0 for no clipping."
+        )
 
 
 def _freed(networks: str) -> str:
