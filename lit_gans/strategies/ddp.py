@@ -34,7 +34,7 @@ class NetworkDDP(NetworkStrategy):
     DistributedDataParallel wrapper for each optimizer, which holds the parameters that the optimizer steps, wherever
     they are in the module. The wrapper averages gradients over all ranks only in the backward pass that trains these
     parameters. The networks in the module stay unwrapped, so that forward passes, penalties and state dicts do not
-    involve a wrapper. Parts of the module that no optimizer steps are not changed.
+    involve a wrapper.
 
     A backward pass trains all networks that require gradients and that the loss depends on. To train only one network,
     freeze the other networks (as `toggle_optimizer` does), or name the network:
@@ -48,7 +48,7 @@ class NetworkDDP(NetworkStrategy):
     Args:
         bucket_cap_mb: size of the gradient buckets in MiB.
         find_unused_parameters: whether a backward pass is allowed to reach only some parameters of a network that it
-            trains. If set, DDP searches the graph in each backward pass.
+            trains.
         gradient_as_bucket_view: whether gradients are views of the buckets, which avoids a second copy of the
             gradients.
         gradient_compression: `none`, `fp16`, `bf16`, or `powersgd`, a low-rank approximation with error feedback

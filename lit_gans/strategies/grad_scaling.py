@@ -65,9 +65,8 @@ class NetworkScaling(MixedPrecision):
     lit_gans select this plugin in fp16.
 
     If an optimizer steps without gradients, nothing happens, as in float32. Lightning's plugin raises an error in this
-    case. A step that is left out after its gradients were clipped does not change the next step. A warning is issued if
-    gradients are changed while they are scaled, for example if they are clipped by any other means than
-    `self.clip_gradients`.
+    case. A warning is issued if gradients are changed while they are scaled, for example if they are clipped by any
+    other means than `self.clip_gradients`.
 
     With fused optimizers, the device decides whether a step is skipped. With all other optimizers, torch's scaler reads
     in each step on the host whether gradients overflowed.
@@ -77,8 +76,7 @@ class NetworkScaling(MixedPrecision):
         make_scaler: function that returns a new scaler; `None` uses torch's default scaler.
 
     Raises:
-        RefusedInput: a backward pass would add scaled gradients to unscaled ones, or a step does not unscale them,
-            because it is a step of the optimizer that `configure_optimizers` returned, not of `self.optimizers()`.
+        RefusedInput: gradients would be added or stepped with a wrong scale.
     """
 
     def __init__(self, device: str = "cuda", make_scaler: Callable[[], torch.amp.GradScaler] | None = None) -> None:

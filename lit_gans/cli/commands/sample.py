@@ -58,7 +58,7 @@ def sample(
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
             hf://owner/name. For a run folder, the best checkpoint is used, or the last checkpoint if there is no best
             checkpoint.
-        num: number of images; null generates 64 images, or translates all images of `input`.
+        num: number of images; null generates 64, or translates all of `input`.
         seed: seed of the latents.
         label: class of all images, for a model that was trained with classes; null cycles through all classes.
         input: image to translate or folder of images, for pix2pix and CycleGAN. Every output image has the name of its
