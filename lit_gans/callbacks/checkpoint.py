@@ -251,7 +251,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
             self.stopped_by_signal = not is_last_iteration(trainer)
             trainer.should_stop = True
         self._monitor.refuse_unlogged(trainer)
-        value = self._monitor.new(trainer) if self._measured_at == step else self._monitor.logged(trainer)
+        value = self._monitor.latest(trainer, self._measured_at == step)
         if value is not None:
             self._save_best(trainer, value)
         is_due = is_save_due or step % self.every_n_train_steps == 0
@@ -270,7 +270,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
 
     def _read_logged(self, trainer: Trainer) -> None:
         """Reads a value that a module has logged in validation or at the end of an epoch, after the last iteration."""
-        value = self._monitor.logged(trainer)
+        value = self._monitor.latest(trainer, False)
         if value is None:
             return
         self._save_best(trainer, value)
@@ -281,7 +281,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         """Saves the last iteration if it has not been saved, or if a measurement came after the save."""
         if self._last_at == trainer.global_step:
             return
-        value = self._monitor.new(trainer) if self._measured_at == trainer.global_step else None
+        value = self._monitor.latest(trainer, self._measured_at == trainer.global_step)
         if value is not None:
             self._save_best(trainer, value)
         self._save_last(trainer)

@@ -108,16 +108,22 @@ class Monitor:
         owners = self._owners(trainer)
         if owners and all(owner.measured_at != step for owner in owners):
             return None
-        self.read_at, self._last = step, self.value(trainer)
-        return self._last
+        self.read_at = step
+        return self.value(trainer)
 
-    def logged(self, trainer: Trainer) -> float | None:
-        """Returns a value that a module has logged since the last call, or None if there is none.
+    def latest(self, trainer: Trainer, has_measured: bool) -> float | None:
+        """Returns a value that was measured or logged since the last call, or None if there is none.
 
-        A value that is equal to the last one was probably not logged again. A mean over the epoch of a value that the
-        last iteration has also logged is not returned.
+        A logged value that is equal to the last one was probably not logged again. A mean over the epoch of a value
+        that the last iteration has also logged is not returned.
+
+        Args:
+            trainer: the trainer.
+            has_measured: whether callbacks have measured in this iteration.
         """
-        value = self.value(trainer) if self.reads_logged else None  # reading `trainer.callback_metrics` is slow
+        if not self.reads_logged:  # reading `trainer.callback_metrics` is slow
+            return self.new(trainer) if has_measured else None
+        value = self.value(trainer)
         if value is None or value == self._last:
             return None
         self._last = value

@@ -119,12 +119,17 @@ def _finite(values: dict[str, float]) -> dict[str, float]:
 
 
 def _without_paths(value: Any) -> Any:
-    """Replaces the paths in a protocol, which data sources and scores of users can contain."""
+    """Replaces the paths in a protocol, which data sources and scores of users can contain.
+
+    A name such as owner/name is replaced, too, because it can be a relative path.
+    """
     if isinstance(value, dict):
         return {key: _without_paths(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_without_paths(item) for item in value]
-    return _PATH.sub(r"\1PATH\1", value) if isinstance(value, str) else value
+    if not isinstance(value, str) or not re.search(_SEPARATOR, value):
+        return value
+    return _PATH.sub(r"\1PATH\1", value)
 
 
 def _data(config: dict[str, Any]) -> dict[str, Any] | None:

@@ -53,7 +53,7 @@ from __future__ import annotations
 import logging
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
@@ -307,7 +307,7 @@ class NetworkStrategy(DDPStrategy):
         }
         if not buffers:
             return
-        differ = self._which_differ([*buffers.values()])
+        differ = self._which_differ(sums(buffers.values(), self.root_device))
         if names := [name for name, differs in zip(buffers, differ, strict=True) if differs]:
             rank_zero_warn(
                 f"the buffer {names[0]} differs between the processes after the first iteration, and each process"
@@ -322,9 +322,9 @@ class NetworkStrategy(DDPStrategy):
         """
         stepped = {id(parameter) for network in self.networks.values() for parameter in network.parameters}
         named = {name: p for name, p in self.lightning_module.named_parameters() if id(p) in stepped}
-        if self.is_sharded or self.world_size == 1:
+        if self.is_sharded:
             return
-        differ = which_differ(self.all_gather(norms([*named.values()], self.root_device)))
+        differ = self._which_differ(norms([*named.values()], self.root_device))
         if names := [name for name, differs in zip(named, differ, strict=True) if differs]:
             raise RefusedInput(
                 f"the weights {names[0]} differ between the processes after the first iteration: change weights before"
@@ -438,14 +438,17 @@ class NetworkStrategy(DDPStrategy):
     def refuse_assigned(self, network: OptimizedNetwork) -> None:
         """Raises `RefusedInput` if gradients that were not computed by a backward pass differ between the ranks."""
         self.positions.reach(f"the comparison of the gradients of {network.name}, which no backward has computed")
-        if any(self._which_differ([parameter.grad for parameter in self.averaged_by_us(network)])):
+        gradients = [parameter.grad for parameter in self.averaged_by_us(network)]
+        if any(self._which_differ(sums(gradients, self.root_device))):
             self.gradients[network.name].refuse(ASSIGNED)
 
-    def _which_differ(self, tensors: Sequence[Tensor | None]) -> list[bool]:
-        """Returns for each tensor whether its values differ between the ranks."""
+    def _which_differ(self, summaries: Tensor) -> list[bool]:
+        """Returns for each tensor, given by its `sums` or `norms`, whether it differs between the ranks."""
         if self.world_size == 1:
-            return [False] * len(tensors)
-        return which_differ(self.all_gather(sums(tensors, self.root_device)))
+            return [False] * len(summaries)
+        of_ranks = [torch.empty_like(summaries) for _ in range(self.world_size)]
+        dist.all_gather(of_ranks, summaries)
+        return which_differ(torch.stack(of_ranks))
 
     def reach_forward(self, path: str) -> None:
         """Records a forward pass in which a network gathers its weights from all ranks."""

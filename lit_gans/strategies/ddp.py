@@ -140,7 +140,8 @@ class NetworkDDP(NetworkStrategy):
         if isinstance(self.precision_plugin, NetworkScaling):
             kwargs["network"] = network
         reached = trained
-        if len(trained) > 1:  # DDP would add the gradients of different networks if ranks reach different ones
+        # DDP would add the gradients of different networks if the ranks reach different ones
+        if self.averages and len(trained) > 1:
             leaves = leaves_of(closure_loss)
             reached = [candidate for candidate in trained if candidate.is_reached(leaves)]
         with self.backward_of(trained, reached):

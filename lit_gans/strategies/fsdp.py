@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
-from torch.nn.utils.parametrize import ParametrizationList
+from torch.nn.utils.parametrize import ParametrizationList, type_before_parametrizations
 from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import RemovableHandle
 
@@ -516,8 +516,8 @@ def frozen_copies(module: nn.Module, roots: Mapping[str, nn.Module]) -> dict[str
     Examples are EMA and target networks. They are sharded in the same way as the network, so that any arithmetic
     operation can update them from the network's parameters.
 
-    A copy has the same classes and parameters as the network. If it is part of a larger module with a `forward`, such
-    as an EMA wrapper, its values must also equal the network's, because a layer of a teacher can have the same class
+    A copy has the same classes and parameters as the network. If it is part of a larger module with a `forward` and
+    further parameters, its values must also equal the network's, because a layer of a teacher can have the same class
     and shapes by coincidence.
     """
     signatures = [(root, _signature(root)) for root in roots.values()]
@@ -527,21 +527,23 @@ def frozen_copies(module: nn.Module, roots: Mapping[str, nn.Module]) -> dict[str
             continue
         signature = _signature(child)
         alike = [root for root, other in signatures if other == signature]
-        if isinstance(child, FSDPModule) or any(not _is_part(module, path) or _equal(child, root) for root in alike):
+        is_part = _is_part(module, path, len([*child.parameters()]))
+        if isinstance(child, FSDPModule) or any(not is_part or _equal(child, root) for root in alike):
             copies[path] = child
     return copies
 
 
 def _signature(module: nn.Module) -> tuple[Any, ...]:
     """Returns the names and classes of all modules in a module, and names, shapes and dtypes of its parameters."""
-    modules = tuple((name, type(inner)) for name, inner in module.named_modules())
+    modules = tuple((name, type_before_parametrizations(inner)) for name, inner in module.named_modules())
     return modules, tuple((name, p.shape, p.dtype) for name, p in module.named_parameters())
 
 
-def _is_part(module: nn.Module, path: str) -> bool:
-    """Returns whether a module inside the given module has a `forward` and contains the path."""
-    outer = [path[: match.start()] for match in re.finditer(r"\.", path)]
-    return any(type(module.get_submodule(name)).forward is not nn.Module.forward for name in outer)
+def _is_part(module: nn.Module, path: str, num_parameters: int) -> bool:
+    """Returns whether a module inside the given module has a `forward`, contains the path, and has more parameters."""
+    outer = [module.get_submodule(path[: match.start()]) for match in re.finditer(r"\.", path)]
+    with_forward = (each for each in outer if type(each).forward is not nn.Module.forward)
+    return any(len([*each.parameters()]) > num_parameters for each in with_forward)
 
 
 def _equal(one: nn.Module, other: nn.Module) -> bool:

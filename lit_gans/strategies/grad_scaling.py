@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from lit_gans.common._compat.lightning import run_hooks_before_step
 from lit_gans.common._compat.torch import scale_of, version_of
@@ -86,13 +87,19 @@ class NetworkScaling(MixedPrecision):
         self._networks: dict[str, OptimizedNetwork] = {}
         # networks whose gradients have been computed since their last step, and whether they are unscaled
         self._are_unscaled: dict[str, bool] = {}
+        self._hooks: list[RemovableHandle] = []
         self._gradients = ScaledGradients()
 
     def connect(self, model: Any, optimizers: list[torch.optim.Optimizer], lr_schedulers: list[Any]) -> Any:
         self._networks, self._are_unscaled = find_networks(optimizers, model), {}
         for network in self._networks.values():
-            network.optimizer.register_step_pre_hook(partial(self._refuse_scaled, network))
+            self._hooks.append(network.optimizer.register_step_pre_hook(partial(self._refuse_scaled, network)))
         return super().connect(model, optimizers, lr_schedulers)
+
+    def teardown(self) -> None:
+        while self._hooks:
+            self._hooks.pop().remove()
+        super().teardown()
 
     def pre_backward(self, tensor: Tensor, module: LightningModule) -> Tensor:
         # skips MixedPrecision.pre_backward: the loss is scaled in `backward`, where the network is known

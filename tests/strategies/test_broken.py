@@ -1,6 +1,5 @@
 """A strategy with one mechanism broken trains other weights than one process, reduces more, or raises."""
 
-from contextlib import nullcontext
 from unittest.mock import patch
 
 import pytest
@@ -8,6 +7,7 @@ import torch
 from lightning.pytorch.overrides.distributed import prepare_for_backward
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
+from lit_gans.strategies import fsdp
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed import optimizer as engine
 from lit_gans.strategies.deepspeed import strategy as zero
@@ -130,20 +130,25 @@ class ClipsByDefault(NetworkDeepSpeed):
 
 
 class ReshardedLate(NetworkFSDP):
-    """The critic stays unsharded over the step."""
+    """Networks stay unsharded over their steps."""
 
-    def before_step(self, network):
-        with patch.object(self, "_penalized", {}):
-            super().before_step(network)
+    def _reshard_all(self):
+        pass
+
+
+class NamesPenalized(Names, Penalized):
+    """Freezes nothing, so that no toggle makes up for a missing reshard."""
 
 
 class FrozenTooLong(NetworkFSDP):
     """A network that was unsharded while another trained does not learn that it trains again."""
 
-    def before_step(self, network):
-        generators = network is self.networks["generator"]
-        with patch.object(self, "_penalized", {}) if generators else nullcontext():
-            super().before_step(network)
+    def _reshard_all(self):
+        pass
+
+    def training_step(self, *args, **kwargs):
+        with patch.object(fsdp, "_reshard", lambda module: None):
+            return super().training_step(*args, **kwargs)
 
 
 BROKEN = {
@@ -161,7 +166,7 @@ BROKEN = {
     "stage 0 clips by default": (ClipsByDefault, {"stage": 0}, Cell("WGANGP", "")),
     "stage 2 clips by default": (ClipsByDefault, {"stage": 2}, Cell("WGANGP", "")),
     "stage 3 clips by default": (ClipsByDefault, {"stage": 3}, cells.Cell("pix2pix")),
-    "fsdp keeps a critic unsharded over its step": (ReshardedLate, {"wrap": "layer"}, Penalized),
+    "fsdp keeps networks unsharded over their steps": (ReshardedLate, {"wrap": "layer"}, NamesPenalized),
     "fsdp keeps a critic frozen": (FrozenTooLong, {"wrap": "layer"}, cells.Cell("wgan_gp")),
 }
 REDUCED = {

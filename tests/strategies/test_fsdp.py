@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import linear, softplus
+from torch.nn.utils.parametrizations import spectral_norm
+from torch.optim.swa_utils import AveragedModel
 
 from lit_gans.strategies.average import NetworkAverage
 from lit_gans.strategies.base import backward_arguments, block_backward_sync
@@ -104,10 +106,10 @@ class Teacher(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.head = nn.Linear(4, 1)
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 1)
 
     def forward(self, images):
-        return linear(images, self.head.weight)
+        return linear(self.body(images), self.head.weight)
 
 
 class Taught(Own):
@@ -310,5 +312,14 @@ def test_a_layer_of_a_teacher_is_no_copy_of_a_network_and_an_average_in_a_wrappe
     module.wrapper.head = deepcopy(module.critic)
     module.wrapper.requires_grad_(False)
     module.averages = nn.ModuleDict({"critic": nn.Linear(4, 1)}).requires_grad_(False)
-    copies = frozen_copies(module, {"generator": module.generator, "critic": module.critic})
-    assert [*copies] == ["target", "wrapper.head", "averages.critic"]
+    roots = {"generator": module.generator, "critic": module.critic}
+    assert [*frozen_copies(module, roots)] == ["target", "wrapper.head", "averages.critic"]
+    module.wrapper = AveragedModel(module.critic).requires_grad_(False)
+    nn.init.zeros_(module.wrapper.module.weight)
+    assert [*frozen_copies(module, roots)] == ["target", "wrapper.module", "averages.critic"], "an average that goes on"
+
+
+def test_a_frozen_instance_of_a_network_with_spectral_norm_is_a_copy():
+    module = nn.ModuleDict({name: spectral_norm(nn.Linear(4, 4)) for name in ("critic", "target")})
+    module["target"].requires_grad_(False)
+    assert [*frozen_copies(module, {"critic": module["critic"]})] == ["target"]

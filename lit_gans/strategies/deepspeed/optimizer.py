@@ -31,7 +31,8 @@ from lit_gans.strategies.module_networks import parameters_of
 
 # state from a step until zero_grad(): torch would still hold the gradients, but a DeepSpeed engine does not
 _USED = GradientState("none")
-_IGNORE_COUNT = (torch.optim.RMSprop, torch.optim.Adadelta)  # count steps, but do not compute with the count
+# count steps, but do not compute with the count
+_IGNORE_COUNT = (torch.optim.RMSprop, torch.optim.Rprop, torch.optim.Adadelta)
 _ZERO_GRAD = "Call zero_grad() of the optimizer after each step, or before the backward pass."
 
 
@@ -92,7 +93,7 @@ class EngineOptimizer(torch.optim.Optimizer):
             keeps_states: whether to gather the states for `state_dict`. If True, every rank must call this method.
         """
         self.remove_gradients()
-        if self.stage:
+        if self.stage and not self._kept:  # the trainer keeps the optimizers, and closes them again in `validate`
             self._kept.append(self.state_dict() if keeps_states else None)
 
     # ---- a step
@@ -190,7 +191,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         dampened = any(group.get("dampening") for group in self.param_groups)
         for parameters, flat in self.flat_groups():
             counts = any(not _belongs(value, flat) for value in self.state[flat].values())
-            computes = counts and type(self._given) not in _IGNORE_COUNT
+            computes = counts and self._computes_with_count()
             if (computes or dampened) and not late.isdisjoint(map(id, parameters)):
                 raise RefusedInput(
                     f"the backward passes before a step of {self.name} reached some of its parameters for the first"
@@ -198,6 +199,12 @@ class EngineOptimizer(torch.optim.Optimizer):
                     " together: pass the parameters that are trained later to a separate optimizer, or use NetworkDDP"
                     " or NetworkFSDP."
                 )
+
+    def _computes_with_count(self) -> bool:
+        """Returns whether the optimizer may compute with the number of its steps. Adagrad does so with `lr_decay`."""
+        if type(self._given) is torch.optim.Adagrad:
+            return any(group["lr_decay"] for group in self.param_groups)
+        return type(self._given) not in _IGNORE_COUNT
 
     def take_over(self) -> None:
         """Copies the current parameters to the engine before its step, because a module can change them in place.
@@ -331,7 +338,8 @@ class EngineOptimizer(torch.optim.Optimizer):
         for parameters, flat in self.flat_groups():
             # ZeRO steps all groups: a group that was never reached has a count of steps, too
             first, *others = [parameter for parameter in parameters if states[id(parameter)]] or stepped
-            for other in others if id(first) in map(id, parameters) else ():
+            compares = self._computes_with_count() and id(first) in map(id, parameters)
+            for other in others if compares else ():
                 self._refuse_different_counts(states[id(first)], states[id(other)], first)
             self.state[flat] = self._empty_state(states[id(first)], first, flat)
         if self.stage < 3:
@@ -346,7 +354,8 @@ class EngineOptimizer(torch.optim.Optimizer):
         """Raises `RefusedInput` if two states have different values of an entry that a flat shard has only once."""
         shape = self._full_shape(first)
         for key, value in one.items():
-            if not (isinstance(value, Tensor) and value.shape == shape) and value != other.get(key):
+            is_count = not isinstance(value, Tensor) or (value.numel() == 1 and value.shape != shape)
+            if is_count and value != other.get(key):
                 raise RefusedInput(
                     f"the checkpoint has different values of {key} for parameters of {self.name} ({float(value):g} and"
                     f" {float(other.get(key, 0)):g}), because some of them were trained later, but ZeRO has one value"
