@@ -12,6 +12,7 @@ from lit_gans.training.optim import OptimizerConfig
 from . import ranks
 from .acceptance.cells import STEPS, Cell, train, trained_alone
 from .own_modules import Own
+from .ranks import quiet_trainer
 from .test_adversary import train as train_with_adversary
 from .test_own_module import train as train_own
 
@@ -161,6 +162,20 @@ def test_scaled_gradients_that_would_be_taken_for_unscaled_ones_are_refused(modu
     train_own(module, devices=1)
     with pytest.raises(RefusedInput, match=message):
         train_own(module, devices=1, plugins=[WithoutAutocast()])
+
+
+class KeepsItsOptimizers(StepsItsOwn):
+    own = None
+
+    def configure_optimizers(self):
+        return self.own or super().configure_optimizers()
+
+
+def test_a_scaler_does_not_check_the_optimizers_of_a_later_training():
+    module = KeepsItsOptimizers()
+    with pytest.raises(RefusedInput, match="scaled for fp16"):
+        quiet_trainer(max_epochs=1, devices=1, plugins=[WithoutAutocast()]).fit(module)
+    quiet_trainer(max_epochs=1, devices=1).fit(module)
 
 
 def on_a_rank():

@@ -120,7 +120,15 @@ def saved(path, **arguments):
 
 
 def after_a_failure(where):
-    """Returns the shapes of the weights that a trainer trains after a failure, and why it saved no checkpoint then."""
+    """Returns the shapes of the weights that a trainer trains after a failure, and why it saved no checkpoint then.
+
+    Another trainer validates the module that has failed.
+    """
+    trainer = ranks.quiet_trainer(max_epochs=1, devices=2, strategy=STRATEGIES["deepspeed_2"]())
+    module = own.FailsOnce()
+    with pytest.raises(ArithmeticError):
+        trainer.fit(module)
+    trainer.validate(module, verbose=False)
     trainer = ranks.quiet_trainer(max_epochs=1, devices=2, strategy=STRATEGIES["deepspeed_3_empty"]())
     with pytest.raises(ArithmeticError):
         trainer.fit(own.FailsOnce())
