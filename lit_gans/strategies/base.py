@@ -72,7 +72,9 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.lightning import (
     DDPStrategy,
     LightningModule,
+    MixedPrecision,
     ParallelStrategy,
+    Precision,
     Strategy,
     Trainer,
     rank_zero_warn,
@@ -482,6 +484,15 @@ class NetworkStrategy(DDPStrategy):
     def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Returns the network's state dict with full tensors on the CPU. Every rank must call this method."""
         raise NotImplementedError
+
+
+def replace_precision_plugin(strategy: Strategy, float32: type[Precision], autocast: type[MixedPrecision]) -> None:
+    """Replaces Lightning's plugin for float32, or for autocast without a scaler. A plugin of the user is kept."""
+    plugin = strategy.precision_plugin
+    if type(plugin) is Precision:
+        strategy.precision_plugin = float32()
+    elif type(plugin) is MixedPrecision and plugin.scaler is None:
+        strategy.precision_plugin = autocast(plugin.precision, plugin.device)
 
 
 def _tied(module: nn.Module) -> dict[str, str]:

@@ -32,7 +32,7 @@ from lit_gans.common._compat.torch import (
 from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.lightning import LightningModule, MixedPrecision, Precision, Trainer, TrainerFn
-from lit_gans.strategies.base import NetworkStrategy, average_over_ranks
+from lit_gans.strategies.base import NetworkStrategy, average_over_ranks, replace_precision_plugin
 from lit_gans.strategies.gradients import AVERAGED, BLOCKED, INTERRUPTED, NONE, Gradients
 from lit_gans.strategies.module_networks import (
     OptimizedNetwork,
@@ -139,11 +139,7 @@ class NetworkFSDP(NetworkStrategy):
             )
 
     def setup(self, trainer: Trainer) -> None:
-        plugin = self.precision_plugin
-        if type(plugin) is Precision:
-            self.precision_plugin = _ShardPrecision()
-        elif type(plugin) is MixedPrecision and plugin.scaler is None:
-            self.precision_plugin = _ShardMixedPrecision(plugin.precision, plugin.device)
+        replace_precision_plugin(self, _ShardPrecision, _ShardMixedPrecision)
         super().setup(trainer)
 
     def _wrap(self, trainer: Trainer) -> None:

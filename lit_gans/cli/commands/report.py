@@ -72,10 +72,10 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
         f"lit-gans directions {argument}",
         f"lit-gans demo {argument}",
     )
-    iteration = content.get("global_step", 0)
+    iteration, found = content.get("global_step", 0), Run.read(folder)
     try:
         real = _real_images(content) if neighbors else None
-        text = page(Run.read(folder), samples, iteration, by_class, module.num_classes, real, commands)
+        text = page(found, samples, iteration, by_class, module.num_classes, real, commands)
     except RefusedInput as error:
         if not neighbors:
             raise

@@ -29,7 +29,7 @@ from lit_gans.common._compat.lightning import batch_index
 from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput, import_extra, nearest
 from lit_gans.common.lightning import LightningModule, MixedPrecision, Precision, Trainer
-from lit_gans.strategies.base import NetworkStrategy
+from lit_gans.strategies.base import NetworkStrategy, replace_precision_plugin
 from lit_gans.strategies.deepspeed.optimizer import AllGroups, EngineOptimizer, with_padding
 from lit_gans.strategies.gradients import LOCAL
 from lit_gans.strategies.module_networks import (
@@ -156,11 +156,7 @@ class NetworkDeepSpeed(NetworkStrategy):
 
     def setup(self, trainer: Trainer) -> None:
         self._failed = False  # a previous fit with the same trainer may have failed
-        plugin = self.precision_plugin
-        if type(plugin) is Precision:
-            self.precision_plugin = _EnginePrecision()
-        elif type(plugin) is MixedPrecision and plugin.scaler is None:
-            self.precision_plugin = _EngineMixedPrecision(plugin.precision, plugin.device)
+        replace_precision_plugin(self, _EnginePrecision, _EngineMixedPrecision)
         super().setup(trainer)
 
     def setup_optimizers(self, trainer: Trainer) -> None:
