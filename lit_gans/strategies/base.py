@@ -122,7 +122,6 @@ class NetworkStrategy(DDPStrategy):
     name. A module can define the following attributes, which the strategy reads:
 
     - `penalized_networks`: names of the networks whose gradients are differentiated twice, as gradient penalties do.
-    - `clip_gradients_to`: maximum norm of a network's gradient, for strategies that clip gradients themselves.
     - `instead_of_trainer`: see `manual_optimization.refuse_automatic_arguments`.
 
     If one process fails, all processes of the run end. If ranks train different networks, an error is raised, see
@@ -134,7 +133,6 @@ class NetworkStrategy(DDPStrategy):
     `local_shard` and `full_state_dict`.
     """
 
-    clips_gradients = False  # whether the strategy clips gradients itself; if so, the module must not clip them
     is_sharded = False  # whether parameters are currently sharded; if so, no rank holds a full network
     sharded_checkpoints = False  # whether a checkpoint is a folder into which each rank writes its shards
 
@@ -555,11 +553,6 @@ def backward_arguments(strategy: Strategy, network: str) -> dict[str, str]:
     """Returns the argument `network` for `manual_backward`, or nothing if the strategy does not accept it."""
     named = isinstance(strategy, NetworkStrategy) or isinstance(strategy.precision_plugin, NetworkScaling)
     return {"network": network} if named else {}
-
-
-def clips_gradients(strategy: Strategy) -> bool:
-    """Returns whether a strategy itself clips gradients to the module's `clip_gradients_to`."""
-    return isinstance(strategy, NetworkStrategy) and strategy.clips_gradients
 
 
 def block_backward_sync(strategy: Strategy) -> AbstractContextManager[None]:

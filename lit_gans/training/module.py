@@ -37,9 +37,8 @@ from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positi
 from lit_gans.common.identity import digest_of_object, is_versioned
 from lit_gans.common.noise import forked, mix
 from lit_gans.common.size import Size, as_size
-from lit_gans.strategies.base import NetworkStrategy, clips_gradients, sharding
+from lit_gans.strategies.base import NetworkStrategy, sharding
 from lit_gans.strategies.grad_scaling import NetworkScaling, scale_each_network
-from lit_gans.strategies.module_networks import parameters_of
 from lit_gans.training.augmentation import Augmentations, Augmenter
 from lit_gans.training.backend import Backend
 from lit_gans.training.batch import doubt_about_range, prepare_batch, refuse_data
@@ -272,8 +271,8 @@ class AdversarialModule(ImageSampler):
         return Progress(iteration, self.progress.images_seen, self.progress.total)
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        if self.clip_gradients_to is not None and not clips_gradients(self.trainer.strategy):
-            torch.nn.utils.clip_grad_norm_(parameters_of(optimizer), self.clip_gradients_to)
+        if self.clip_gradients_to is not None:  # `self.clip_gradients` would refuse fused optimizers in bf16-mixed
+            self.trainer.precision_plugin.clip_grad_by_norm(optimizer, self.clip_gradients_to)
 
     # ---- Lightning's hooks
 

@@ -140,6 +140,58 @@ class Clips(Own):
         super().step(optimizer)
 
 
+class ClipsInTurn(Own):
+    """Clips the gradients of every third step to the smaller of two norms, and gradients that it then drops."""
+
+    def step(self, optimizer):
+        if self.trainer.global_step % 3 == 0:
+            self.clip_gradients(optimizer, 0.01, "norm")
+            self.clip_gradients(optimizer, 0.02, "norm")
+        super().step(optimizer)
+
+    def critic_backward(self, real, fake):
+        self.manual_backward(self.critic(real).mean())
+        self.clip_gradients(self.optimizers()[1], 1e-3, "norm")
+        self.optimizers()[1].zero_grad()
+        super().critic_backward(real, fake)
+
+
+class ClipsValues(Own):
+    def step(self, optimizer):
+        self.clip_gradients(optimizer, 0.01, "value")
+        super().step(optimizer)
+
+
+class ClipsTooEarly(Own):
+    """Clips the gradients of the first of two backward passes."""
+
+    def critic_backward(self, real, fake):
+        super().critic_backward(real, fake)
+        self.clip_gradients(self.optimizers()[1], 0.01, "norm")
+        super().critic_backward(real, fake)
+
+
+class ClipsLocal(Own):
+    """Clips gradients that are not averaged yet."""
+
+    def critic_backward(self, real, fake):
+        with self.trainer.strategy.block_backward_sync():
+            super().critic_backward(real, fake)
+            self.clip_gradients(self.optimizers()[1], 0.01, "norm")
+
+
+class ClipsTheBareOptimizer(Own):
+    """Clips the gradients of an optimizer of its own, which has none under DeepSpeed."""
+
+    def configure_optimizers(self):
+        self.bare = super().configure_optimizers()
+        return self.bare
+
+    def step(self, optimizer):
+        self.clip_gradients(self.bare[1], 0.01, "norm")
+        super().step(optimizer)
+
+
 class StepsTheBareOptimizer(Own):
     """Steps what is in Lightning's wrapper."""
 

@@ -21,6 +21,7 @@ STRATEGIES = {
     "deepspeed_3_empty": partial(  # also small parameters are empty outside of a forward
         NetworkDeepSpeed, stage=3, config={"zero_optimization": {"stage3_param_persistence_threshold": 0}}
     ),
+    "deepspeed_no_norm": partial(NetworkDeepSpeed, config={"zero_optimization": {"compute_grad_norm": False}}),
     "ddp_unused": partial(NetworkDDP, find_unused_parameters=True),
 }
 ONE_OF_EACH = ("ddp", "deepspeed_2", "deepspeed_3", "fsdp_layer")
@@ -28,6 +29,8 @@ ONE_OF_EACH = ("ddp", "deepspeed_2", "deepspeed_3", "fsdp_layer")
 PARITY = {
     own.Own: ONE_OF_EACH,
     own.Penalized: ("ddp", "deepspeed_2", "fsdp_layer"),
+    own.Clips: ("ddp", "deepspeed_0", "deepspeed_1", "deepspeed_2", "deepspeed_3", "fsdp_layer"),
+    own.ClipsInTurn: ("deepspeed_2", "deepspeed_3"),
     own.Drops: ("deepspeed_2", "deepspeed_3", "fsdp_layer"),
     own.SeededByRank: ONE_OF_EACH,
     own.Names: ("ddp", "deepspeed_0", "deepspeed_1", "fsdp_network"),
@@ -54,11 +57,16 @@ REFUSED = {
     (own.Undeclared, "fsdp_layer"): "differentiated again",
     (own.Undeclared, "deepspeed_3"): "differentiated again",
     (own.Automatic, "deepspeed_2"): "Automatic uses automatic optimization, which NetworkDeepSpeed does not support",
-    (own.Clips, "deepspeed_0"): 'NetworkDeepSpeed(config={"gradient_clipping": VALUE})',
+    (own.ClipsValues, "deepspeed_0"): "whose engines clip gradients by their norm alone",
+    (own.ClipsValues, "deepspeed_2"): "whose engines clip gradients by their norm alone",
+    (own.ClipsTooEarly, "deepspeed_3"): "critic ran a backward pass after self.clip_gradients",
+    (own.ClipsLocal, "deepspeed_2"): "its last backward pass ran inside block_backward_sync",
+    (own.Clips, "deepspeed_no_norm"): "compute_grad_norm=false of zero_optimization",
+    (own.ClipsTheBareOptimizer, "deepspeed_2"): "clip those of the optimizer that self.optimizers() returns",
     (own.StepsItsOwn, "deepspeed_0"): "call step() of the optimizer that self.optimizers() returns",
     (own.BeginsFrozen, "fsdp_layer"): "an optimizer steps critic.0.weight, which is frozen",
     (own.AssignsGradients, "deepspeed_2"): "critic would be stepped with gradients of this process only",
-    (own.ClipsItself, "deepspeed_2"): 'clip them with NetworkDeepSpeed(config={"gradient_clipping": VALUE})',
+    (own.ClipsItself, "deepspeed_2"): "clip them with self.clip_gradients(optimizer, VALUE",
     (
         own.NamesInputs,
         "fsdp_layer",

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lit_gans.common.errors import RefusedInput
+
 
 def prepare_backward(engine: Any, loss: Tensor) -> None:
     """Prepares an engine for a backward pass.
@@ -71,6 +73,36 @@ def clear_gradients(engine: Any, set_to_none: bool) -> None:
     The public `engine.zero_grad` has no argument `set_to_none`. No issue found.
     """
     engine.optimizer.zero_grad(set_to_none)
+
+
+def clip_next_step(engine: Any, max_norm: float | None) -> None:
+    """Sets the maximum norm of the gradients in the next step of stages 1 to 3. A smaller norm, if set before, remains.
+
+    Sets the attribute `clip_grad` of the optimizer. The public setting `gradient_clipping` is read once. No issue
+    found.
+
+    Args:
+        engine: engine.
+        max_norm: maximum norm. None restores the value of `gradient_clipping`.
+
+    Raises:
+        RefusedInput: the configuration does not let ZeRO compute the norm.
+    """
+    zero = engine.optimizer
+    if max_norm is None:
+        zero.clip_grad = engine.gradient_clipping()
+        return
+    if not getattr(zero, "compute_grad_norm", True):  # stages 1 and 2 have it
+        raise RefusedInput(
+            "compute_grad_norm=false of zero_optimization in the DeepSpeed config computes no norm of the gradients, so"
+            " that self.clip_gradients has no effect: leave it out."
+        )
+    zero.clip_grad = min(max_norm, zero.clip_grad or max_norm)
+
+
+def clips_next_step(engine: Any) -> bool:
+    """Returns whether `clip_next_step` has set a norm for the next step of stages 1 to 3."""
+    return engine.optimizer.clip_grad != engine.gradient_clipping()
 
 
 def read_parameters(engine: Any) -> None:

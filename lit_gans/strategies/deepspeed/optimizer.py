@@ -16,6 +16,8 @@ from torch.utils.hooks import RemovableHandle
 
 from lit_gans.common._compat.deepspeed import (
     clear_gradients,
+    clip_next_step,
+    clips_next_step,
     flat_groups,
     link_optimizer_states,
     prepare_backward,
@@ -123,8 +125,23 @@ class EngineOptimizer(torch.optim.Optimizer):
                 " gradients of the last pass: add up the losses, or run all backward passes except for the last one in"
                 " `with self.trainer.strategy.block_backward_sync():`."
             )
-        if self.stage:
-            prepare_backward(self.engine, loss)
+        if not self.stage:
+            return
+        if clips_next_step(self.engine):
+            raise RefusedInput(
+                f"{self.name} ran a backward pass after self.clip_gradients, and its engine, which clips when it steps,"
+                " would also clip the new gradients: clip after the last backward pass."
+            )
+        prepare_backward(self.engine, loss)
+
+    def clip(self, max_norm: float) -> None:
+        """Lets the engine clip the gradient that it stores to a maximum norm in its next step. Requires stage 1 to 3.
+
+        Does nothing if there is no gradient, as in torch.
+        """
+        self.gradients.refuse_local()
+        if self.gradients.state is AVERAGED:
+            clip_next_step(self.engine, max_norm)
 
     def place_gradients(self) -> None:
         """Sets a `StoredGradient` as the gradient of each parameter whose gradient is stored by the engine."""
@@ -253,6 +270,8 @@ class EngineOptimizer(torch.optim.Optimizer):
     def _forget(self) -> None:
         self.gradients.state = NONE
         self._reached.clear()
+        if self.stage:
+            clip_next_step(self.engine, None)
         # Stage 3 would use the previous gradients again for parameters that the next backward pass does not reach.
         if self.stage == 3:
             for gradients in stored_gradients(self.engine, self.stage):
@@ -389,8 +408,7 @@ class StoredGradient(Tensor):
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise RefusedInput(
             "under DeepSpeed, engines store the gradients, so that a module can neither read nor change them: clip them"
-            ' with NetworkDeepSpeed(config={"gradient_clipping": VALUE}). For any other use of gradients, use'
-            " NetworkDDP."
+            ' with self.clip_gradients(optimizer, VALUE, "norm"). For any other use of gradients, use NetworkDDP.'
         )
 
 

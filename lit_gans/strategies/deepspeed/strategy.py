@@ -80,9 +80,9 @@ class NetworkDeepSpeed(NetworkStrategy):
     training can be resumed from them under any strategy and with any number of ranks.
 
     `self.optimizers()` returns an `EngineOptimizer` for each engine, which steps the module's parameters. The engines
-    store the gradients, and reading a gradient in the module raises an error. The engines clip gradients to the
-    module's `clip_gradients_to` or to `gradient_clipping` of `config`, and never to DeepSpeed's default.
-    `self.clip_gradients` raises an error.
+    store the gradients, and reading a gradient in the module raises an error. The engines clip gradients to the norm of
+    `self.clip_gradients(optimizer, NORM, "norm")` before a step, or to `gradient_clipping` of `config`, and never to
+    DeepSpeed's default.
 
     Args:
         stage: stage of ZeRO.
@@ -99,7 +99,6 @@ class NetworkDeepSpeed(NetworkStrategy):
         RefusedInput: a setting, module or precision is not supported.
     """
 
-    clips_gradients = True
     # other optimizers that need full matrices are not recognized, and train wrong weights
     refused_optimizers = frozenset({"Adafactor", "Lamb", "LARS", "Muon", "Shampoo", "SOAP"})
 
@@ -238,15 +237,13 @@ class NetworkDeepSpeed(NetworkStrategy):
         zero = {"reduce_bucket_size": bucket, "allgather_bucket_size": bucket}
         if self.stage == 3:
             zero["stage3_prefetch_bucket_size"] = bucket
-        clip = getattr(self.lightning_module, "clip_gradients_to", None)
-        max_norm = self.config.get("gradient_clipping", clip or 0.0)  # always set, because DeepSpeed's default is 1
-        if clip is not None and max_norm != clip:
-            raise RefusedInput(
-                f"gradient_clipping={max_norm} in the DeepSpeed config differs from clip_gradients_to={clip} of the"
-                " module: leave one of them out."
-            )
-        fixed = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1, "gradient_clipping": max_norm}
-        defaults = {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
+        fixed = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1}
+        # DeepSpeed's default of gradient_clipping is 1
+        defaults = {
+            "gradient_clipping": 0.0,
+            "zero_allow_untested_optimizer": True,
+            "zero_force_ds_cpu_optimizer": False,
+        }
         return {**defaults, **self.config, **fixed, "zero_optimization": zero | self.config["zero_optimization"]}
 
     def teardown(self) -> None:
@@ -435,17 +432,28 @@ class NetworkDeepSpeed(NetworkStrategy):
 
 
 class _EnginePrecision(Precision):
-    """Lightning's float32 precision plugin without gradient clipping, because the engine clips gradients itself."""
+    """Lightning's float32 precision plugin, which lets the engines clip the gradients that they store."""
 
-    def clip_gradients(self, *args: Any, **kwargs: Any) -> None:
+    def clip_grad_by_norm(self, optimizer: torch.optim.Optimizer, clip_val: int | float) -> None:
+        if not isinstance(optimizer, EngineOptimizer):
+            raise RefusedInput(
+                f"{type(optimizer).__name__} has no gradients under DeepSpeed: clip those of the optimizer that"
+                " self.optimizers() returns."
+            )
+        if optimizer.stage:
+            optimizer.clip(clip_val)
+        else:
+            super().clip_grad_by_norm(optimizer, clip_val)
+
+    def clip_grad_by_value(self, optimizer: torch.optim.Optimizer, clip_val: int | float) -> None:
         raise RefusedInput(
-            "self.clip_gradients has no effect under DeepSpeed, because the engine itself clips the gradients that it"
-            ' stores: use NetworkDeepSpeed(config={"gradient_clipping": VALUE}).'
+            'self.clip_gradients(optimizer, VALUE, "value") has no effect under DeepSpeed, whose engines clip gradients'
+            ' by their norm alone: use "norm", or NetworkDDP or NetworkFSDP.'
         )
 
 
 class _EngineMixedPrecision(_EnginePrecision, MixedPrecision):
-    """Lightning's autocast plugin without gradient clipping."""
+    """Lightning's autocast plugin, which lets the engines clip the gradients that they store."""
 
 
 class _Pieces(nn.Module):

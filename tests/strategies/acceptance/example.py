@@ -1,7 +1,7 @@
 """What the examples of this folder share: data that is the same on any number of ranks, and their options.
 
-The examples are LightningModules as their users write them; nothing in them is of this project, but for the two ways to
-say that gradients accumulate, and that an engine clips.
+The examples are LightningModules as their users write them; nothing in them is of this project, but for the way to say
+that gradients accumulate.
 """
 
 from contextlib import nullcontext
@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch.utils.data import DataLoader
 
-from lit_gans.strategies.base import block_backward_sync, clips_gradients
+from lit_gans.strategies.base import block_backward_sync
 
 STEPS = 4
 BATCH_SIZE = 4  # of all ranks together
@@ -28,7 +28,7 @@ class Example(LightningModule):
     def __init__(self, accumulate=1, clip=None, adam=False):
         super().__init__()
         self.automatic_optimization = False
-        self.accumulate, self.clip_gradients_to, self.adam = accumulate, clip, adam
+        self.accumulate, self.clip, self.adam = accumulate, clip, adam
         torch.manual_seed(0)
         self.build()
 
@@ -49,8 +49,8 @@ class Example(LightningModule):
                 self.manual_backward(loss_of(*part) / self.accumulate, **named)
 
     def step(self, optimizer):
-        if self.clip_gradients_to is not None and not clips_gradients(self.trainer.strategy):
-            self.clip_gradients(optimizer, self.clip_gradients_to, "norm")
+        if self.clip is not None:
+            self.clip_gradients(optimizer, self.clip, "norm")
         optimizer.step()
         optimizer.zero_grad()
 
