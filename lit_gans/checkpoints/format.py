@@ -6,6 +6,7 @@ import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import NoneType
 from typing import Any
 
 import torch
@@ -23,6 +24,11 @@ from lit_gans.common.lightning import TorchCheckpointIO
 
 FORMAT_VERSION = 1
 FORMAT_KEY = "lit_gans"  # key of a dict with "format_version", "class_path" and the entries of callbacks
+# in error messages: why a checkpoint lacks an argument of its module
+PLAIN_ARGUMENTS = (
+    "build what depends on it in the constructor, from numbers, strings, lists and dicts, which checkpoints contain."
+)
+_MARK = ("format_version", "class_path", "unsaved")  # entries of FORMAT_KEY that an export's configuration has, too
 _PATHS = {"perceptual_file"}  # arguments of modules that are paths
 EMA_KEY = "generator_ema"  # key of a dict with "format_version" and "state_dict", with the generator's tensor names
 
@@ -44,6 +50,13 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: to_plain(item) for key, item in value.items()}
     return value
+
+
+def is_plain(value: Any) -> bool:
+    """Returns whether `weights_only=True` can load a value that `to_plain` has converted."""
+    if isinstance(value, list | dict):
+        return all(map(is_plain, value.values() if isinstance(value, dict) else value))
+    return type(value) in (NoneType, bool, int, float, str, Tensor)
 
 
 def flat(plain: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -134,7 +147,7 @@ def split(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]
     paths = {name: hyper_parameters[name] for name in _PATHS & hyper_parameters.keys()}
     config = {
         "library_name": "lit-gans",
-        **{name: checkpoint[FORMAT_KEY][name] for name in ("format_version", "class_path")},
+        **{name: checkpoint[FORMAT_KEY][name] for name in _MARK if name in checkpoint[FORMAT_KEY]},
         "iteration": checkpoint.get("global_step", 0),
         "hyper_parameters": hyper_parameters | dict.fromkeys(paths),
     }
@@ -146,7 +159,7 @@ def split(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]
 
 def joined(config: dict[str, Any], tensors: dict[str, Tensor], rest: dict[str, Any]) -> dict[str, Any]:
     """Merges the parts of an exported checkpoint. `rest` can be empty. This is the inverse of `split`."""
-    mark = {name: config[name] for name in ("format_version", "class_path", RECORD) if name in config}
+    mark = {name: config[name] for name in (*_MARK, RECORD) if name in config}
     average = {name.partition(".")[2]: tensors[name] for name in tensors if name.startswith(f"{EMA_KEY}.")}
     entries, paths = (rest.get(key) for key in (FORMAT_KEY, "hyper_parameters"))
     checkpoint = {

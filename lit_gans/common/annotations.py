@@ -13,12 +13,14 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import fields
 from typing import Any, Protocol, runtime_checkable
 
 from lit_gans.common.errors import RefusedInput
 
 _LITERAL: Any = typing.Literal
+_running: ContextVar[tuple[inspect.BoundArguments, ...]] = ContextVar("running", default=())
 NUMBERS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
@@ -35,7 +37,7 @@ def converts_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
     """Decorator for constructors that converts the arguments to their annotated types; see `converted`.
 
     Arguments that are passed on to base classes are converted as well, so that all constructors receive the same
-    values.
+    values. While a constructor runs, `running_constructors` returns its arguments.
     """
 
     @functools.wraps(constructor)
@@ -49,17 +51,30 @@ def converts_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
                 return value
             return converted(value, annotations.get(name), name)
 
-        names = names_of_positional(constructor, args)
+        names = [*inspect.signature(constructor).parameters][1 : 1 + len(args)]
         positional = [convert(name, value) for name, value in zip(names, args, strict=False)]
         keywords = {name: convert(name, value) for name, value in kwargs.items()}
-        constructor(self, *positional, *args[len(positional) :], **keywords)
+        positional += args[len(positional) :]
+        try:
+            bound = inspect.signature(constructor).bind(self, *positional, **keywords)
+        except TypeError:
+            constructor(self, *positional, **keywords)  # raises Python's own error, which names the constructor
+            raise
+        previous = _running.set((*_running.get(), bound))
+        try:
+            constructor(self, *positional, **keywords)
+        finally:
+            _running.reset(previous)
 
     return wrapper
 
 
-def names_of_positional(constructor: Callable[..., None], args: tuple[Any, ...]) -> list[str]:
-    """Returns the names of a constructor's positional arguments."""
-    return [*inspect.signature(constructor).parameters][1 : 1 + len(args)]
+def running_constructors(instance: object) -> list[inspect.BoundArguments]:
+    """Returns the arguments of the running constructors of an instance, from the subclass to the base class.
+
+    Contains only constructors with the decorator `converts_arguments`. The first argument is the instance.
+    """
+    return [bound for bound in _running.get() if next(iter(bound.arguments.values())) is instance]
 
 
 def convert_fields(instance: Any) -> None:

@@ -262,21 +262,18 @@ class AutoencoderKL(Translator):
 
     # ---- the training
 
-    def setup(self, stage: str) -> None:
-        super().setup(stage)
-        if stage == "fit" and not is_zero(self.perceptual_weight):
+    def begin_training(self) -> None:
+        if not is_zero(self.perceptual_weight):
             network = perceptual_network(self.perceptual, self.perceptual_file, self.channels)
             self._perceptual = () if network is None else (network,)
-
-    def on_train_start(self) -> None:
-        super().on_train_start()
         total = self.progress.total
         if is_zero(self.adversarial_weight):
             return
         if self.discriminator_start is None and not total:
             raise RefusedInput(
                 "the discriminator starts after a quarter of the training, whose length is unknown: set"
-                " trainer.max_steps, or model.discriminator_start=NUMBER."
+                " trainer.max_steps, or model.discriminator_start=NUMBER; without Lightning,"
+                " new_backend(num_iterations=NUMBER)."
             )
         if self.discriminator_start is not None and 0 < total <= self.discriminator_start:
             raise RefusedInput(

@@ -146,10 +146,9 @@ class CycleGAN(Translator):
             batch = {**batch, name: exchanged.chunk(backend.world_size)[backend.rank]}
         return batch
 
-    def on_train_start(self) -> None:
-        super().on_train_start()
-        if self.trainer.global_step == 0:
-            self._pools = self._new_pools()  # discards the pools of a previous run
+    def reset_progress(self, num_iterations: int = 0) -> None:
+        super().reset_progress(num_iterations)
+        self._pools = self._new_pools()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)

@@ -149,10 +149,8 @@ class ProjectedGAN(ImageGAN):
 
     # ---- losses
 
-    def setup(self, stage: str) -> None:
-        super().setup(stage)
-        if stage == "fit":
-            self._features.load()  # raises an error early if the package is not installed
+    def begin_training(self) -> None:
+        self._features.load()  # raises an error early if the package is not installed
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
         on_real, on_fake = self.discriminator(real), self.discriminator(fake)

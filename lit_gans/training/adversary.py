@@ -483,7 +483,9 @@ class Adversary(nn.Module):
         if not self.augmentations.adapts:
             return
         real, fake = flat_scores(on_real), flat_scores(on_fake)
-        self.augmentations.observe(real - fake if self.loss_name in _COMPARED else real, sum_over_ranks)
+        threshold = 0.5 if self.loss_name == "least_squares" else 0.0
+        is_real = real > fake if self.loss_name in _COMPARED else real > threshold
+        self.augmentations.observe(is_real, sum_over_ranks)
         if is_first:
             self.augmentations.adapt(progress, lambda state: state)
 

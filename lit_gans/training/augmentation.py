@@ -158,12 +158,12 @@ class Augmentations:
             )
         return {**batch, "image": real, "fake": fake}
 
-    def observe(self, scores: Tensor, sum_over_ranks: Callable[[Tensor], Tensor] = lambda value: value) -> None:
-        """Adds the signs of scores to the state, for the next update of the probability.
+    def observe(self, is_real: Tensor, sum_over_ranks: Callable[[Tensor], Tensor] = lambda value: value) -> None:
+        """Adds to the state which real images are classified as real, for the next update of the probability.
 
         `sum_over_ranks` adds a tensor over the ranks, if the state must be equal on all ranks at any time.
         """
-        signs = scores.detach().float().sign()
+        signs = 2 * is_real.float() - 1
         self.state[1:].add_(sum_over_ranks(torch.stack([signs.sum(), signs.new_full((), signs.numel())])))
 
     def adapt(self, progress: Progress, mean_over_ranks: Callable[[Tensor], Tensor]) -> None:

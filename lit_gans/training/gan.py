@@ -74,12 +74,19 @@ class GANDefinition(LightningModule):
     channels_last: bool
     tf32: bool
     seed: int
+    clip_gradients_to: float | None
     augmentations: Augmentations
 
     progress: Progress
     terms: dict[str, Tensor]
     finite: FiniteCheck
     backend: Backend
+
+    def begin_training(self) -> None:
+        """Called before the first iteration, with or without Lightning; does nothing by default.
+
+        A GAN can load networks that it does not train, or raise `RefusedInput`.
+        """
 
     # ---- the batch of a step
 

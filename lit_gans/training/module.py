@@ -24,9 +24,11 @@ from lit_gans.checkpoints.format import (
     EMA_KEY,
     FORMAT_KEY,
     FORMAT_VERSION,
+    PLAIN_ARGUMENTS,
     CheckpointFiles,
     class_path,
     from_plain,
+    is_plain,
     read_checkpoint,
     to_plain,
 )
@@ -54,7 +56,7 @@ from lit_gans.training.diffaugment import Augmentation
 from lit_gans.training.finite import FiniteCheck
 from lit_gans.training.hyperparameters import log_hyperparameters
 from lit_gans.training.optim import OptimizerConfig, OptionScheduler, arrange_as_weights, keep_implementation
-from lit_gans.training.refusals import refuse_arguments, refuse_trainer
+from lit_gans.training.refusals import refuse_arguments, refuse_lost_hooks, refuse_trainer
 from lit_gans.training.resuming import (
     changed_settings,
     claim_states,
@@ -126,13 +128,13 @@ class AdversarialModule(ImageSampler):
         RefusedInput: if a value is out of range.
     """
 
-    clip_gradients_to: float | None
-
+    _unsaved: tuple[str, ...]  # names of the constructor's arguments that a checkpoint cannot contain
     _step: TrainingStep  # created at the start of each training run
     _logs_every_loss: bool
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        refuse_lost_hooks(cls, AdversarialModule)
         if "__init__" in vars(cls):
             cls.__init__ = converts_arguments(cls.__init__)  # type: ignore[method-assign]
 
@@ -167,7 +169,9 @@ class AdversarialModule(ImageSampler):
         refuse_below(0, freeze_discriminator=freeze_discriminator)
         refuse_not_positive(clip_gradients=clip_gradients)
         refuse_weights(r1_gamma=r1_gamma, r2_gamma=r2_gamma)
-        self.save_hyperparameters(to_plain(constructor_arguments(self)), logger=False)
+        arguments = to_plain(constructor_arguments(self))
+        self.save_hyperparameters({name: value for name, value in arguments.items() if is_plain(value)}, logger=False)
+        self._unsaved = tuple(arguments.keys() - self.hparams.keys())
         self.automatic_optimization = False
         self.image_size, self.channels, self.latent_dim = as_size(image_size), channels, latent_dim
         self.n_critic, self.generator_batch_multiple = n_critic, generator_batch_multiple
@@ -208,7 +212,16 @@ class AdversarialModule(ImageSampler):
         self._is_built = True
 
     def rebuilt(self) -> AdversarialModule:
-        """Returns a new, untrained module that is constructed with the same arguments."""
+        """Returns a new, untrained module that is constructed with the same arguments.
+
+        Raises:
+            RefusedInput: if an argument is an object, such as a network, which the new module would share.
+        """
+        if self._unsaved:
+            raise RefusedInput(
+                f"{type(self).__name__} cannot be built anew, because {' and '.join(self._unsaved)} cannot be stored:"
+                f" {PLAIN_ARGUMENTS}"
+            )
         with forked():
             return type(self)(**{name: from_plain(value) for name, value in self.hparams.items()})
 
@@ -236,15 +249,12 @@ class AdversarialModule(ImageSampler):
     # ---- optimizers
 
     def configure_optimizers(self) -> Any:
-        # `NetworkScaling` unscales gradients before clipping, but any other scaler lets a fused optimizer unscale them
-        plugin = self.trainer.precision_plugin
-        unscales_late = getattr(plugin, "scaler", None) is not None and not isinstance(plugin, NetworkScaling)
         optimizers = (self.generator_optimizer, self.discriminator_optimizer)
         if any(settings.schedule.needs_total for settings in optimizers):
             self.progress = replace(self.progress, total=num_iterations(self.trainer))
         return [
             {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "name": name}}
-            for name, optimizer, schedule in self._new_optimizers(fused=not unscales_late)
+            for name, optimizer, schedule in self._new_optimizers(fused=not self._unscales_late)
         ]
 
     def new_backend(self, num_iterations: int = 0) -> Backend:
@@ -253,7 +263,7 @@ class AdversarialModule(ImageSampler):
         Args:
             num_iterations: number of iterations of the training, which some schedules need. 0 if it is unknown.
         """
-        self.progress = replace(self.progress, total=num_iterations)
+        self.reset_progress(num_iterations)
         names, optimizers, schedules = zip(*self._new_optimizers(fused=True), strict=True)
         return Backend(dict(zip(names, optimizers, strict=True)), schedules, self.clip_gradients_to)
 
@@ -270,9 +280,14 @@ class AdversarialModule(ImageSampler):
     def _progress_at(self, iteration: int) -> Progress:
         return Progress(iteration, self.progress.images_seen, self.progress.total)
 
-    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        if self.clip_gradients_to is not None:  # `self.clip_gradients` would refuse fused optimizers in bf16-mixed
-            self.trainer.precision_plugin.clip_grad_by_norm(optimizer, self.clip_gradients_to)
+    def reset_progress(self, num_iterations: int = 0) -> None:
+        """Resets what depends on previous iterations, when a training begins that is not resumed.
+
+        Args:
+            num_iterations: see `new_backend`.
+        """
+        self.progress = Progress(total=num_iterations)
+        self.augmentations.state.copy_(self.augmentations.new_state())
 
     # ---- Lightning's hooks
 
@@ -287,6 +302,19 @@ class AdversarialModule(ImageSampler):
         strategy = self.trainer.strategy
         use_by_default(strategy, CheckpointFiles())
         scale_each_network(strategy)
+        if self._unscales_late and self.clip_gradients_to is not None:
+            raise RefusedInput(
+                f"clip_gradients={self.clip_gradients_to} would clip gradients that"
+                f" {type(strategy.precision_plugin).__name__} has not unscaled: use Trainer(plugins=NetworkScaling())."
+            )
+        if stage == "fit" and self.trainer.ckpt_path is None and self.trainer.global_step == 0:
+            self.reset_progress()
+
+    @property
+    def _unscales_late(self) -> bool:
+        """Whether a gradient scaler of the user, unlike `NetworkScaling`, unscales gradients only in the step."""
+        plugin = self.trainer.precision_plugin
+        return getattr(plugin, "scaler", None) is not None and not isinstance(plugin, NetworkScaling)
 
     def on_fit_start(self) -> None:
         self._drop_stale_average(self.trainer)
@@ -363,6 +391,12 @@ class AdversarialModule(ImageSampler):
         """
         if not checkpoint["state_dict"]:
             raise RefusedInput("the checkpoint holds no networks.")
+        missing = [name for name in checkpoint.get(FORMAT_KEY, {}).get("unsaved", ()) if name not in kwargs]
+        if missing:
+            raise RefusedInput(
+                f"the checkpoint does not contain {' and '.join(missing)}, which {cls.__name__} was built with: use"
+                f" {cls.__name__}.load_from_checkpoint(PATH, {missing[0]}=...), or {PLAIN_ARGUMENTS}"
+            )
         settings = {name: from_plain(value) for name, value in checkpoint["hyper_parameters"].items()} | kwargs
         checkpoint = checkpoint | {"hyper_parameters": to_plain(settings)}
         module = cls(**settings)
@@ -378,6 +412,10 @@ class AdversarialModule(ImageSampler):
         }
         if not is_versioned(type(self)):
             mark["code_sha256"] = digest_of_object(type(self))
+        if self._unsaved:
+            mark["unsaved"] = [*self._unsaved]
+        saved = to_plain(dict(checkpoint["hyper_parameters"]))  # a subclass may have called `save_hyperparameters`
+        checkpoint["hyper_parameters"] = {name: value for name, value in saved.items() if is_plain(value)}
         checkpoint[FORMAT_KEY] = checkpoint.get(FORMAT_KEY, {}) | mark
         if "loops" in checkpoint:  # the checkpoint is saved by a Trainer
             reopen_epoch(checkpoint)

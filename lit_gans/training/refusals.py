@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
+from types import CodeType
 from typing import Any
 
 from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
@@ -30,6 +32,17 @@ INSTEAD_OF_TRAINER = {  # see `refuse_automatic_arguments`
     ),
 }
 
+_HOOKS = {
+    "setup",
+    "on_fit_start",
+    "on_train_start",
+    "on_train_batch_start",
+    "on_train_batch_end",
+    "on_train_end",
+    "on_save_checkpoint",
+    "on_load_checkpoint",
+}
+
 
 def refuse_arguments(module: LightningModule, trainer: Trainer) -> None:
     """Raises `RefusedInput` for arguments of the Trainer that GANs do not support, before Lightning checks them."""
@@ -51,6 +64,27 @@ def refuse_arguments(module: LightningModule, trainer: Trainer) -> None:
                 " leave it out. To set how often scores are measured, use metrics.every_n_steps=NUMBER, in Python"
                 " GenerativeMetrics(every_n_steps=NUMBER)."
             )
+
+
+def refuse_lost_hooks(cls: type, base: type) -> None:
+    """Raises `RefusedInput` if a class overrides a hook in which its base class works, without calling it.
+
+    These hooks are empty in Lightning, which therefore does not ask for the call. Without the call, the code of a hook
+    does not contain the hook's name.
+    """
+    for parent in cls.__mro__[: cls.__mro__.index(base)]:
+        for name in _HOOKS & vars(parent).keys():
+            function = inspect.unwrap(vars(parent)[name])
+            if inspect.isfunction(function) and name not in _names_in(function.__code__):
+                raise RefusedInput(
+                    f"{parent.__name__}.{name} must call super().{name}{inspect.signature(function)}, because"
+                    f" {base.__name__} works in this hook."
+                )
+
+
+def _names_in(code: CodeType) -> set[str]:
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return {*code.co_names}.union(*map(_names_in, inner))
 
 
 def refuse_trainer(module: LightningModule, trainer: Trainer) -> None:

@@ -41,6 +41,7 @@ class TrainingStep:
     def __init__(self, gan: GANDefinition, backend: Backend) -> None:
         self.gan, self.backend = gan, backend
         gan.backend = backend
+        gan.begin_training()
         self._trainable = {name: trainable(gan.get_submodule(name)) for name in gan.network_names}
         self._spectral = {name: spectral_layers(gan.get_submodule(name)) for name in gan.network_names}
         self._random_numbers = torch.Generator(device=gan.device)
@@ -254,7 +255,8 @@ class TrainingStep:
             return
         scored = scores_of(output, name, "an adaptive augmentation")
         real, fake = flat_scores(scored.real), flat_scores(scored.fake)
-        gan.augmentations.observe(real if gan.classified_as_real(name, real) is not None else real - fake)
+        is_real = gan.classified_as_real(name, real)
+        gan.augmentations.observe(real > fake if is_real is None else is_real)
 
     # ---- the generator's loss
 

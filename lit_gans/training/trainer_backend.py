@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from lit_gans.common._compat.lightning import count_step
+from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.base import backward_arguments, block_backward_sync, sharding
 from lit_gans.strategies.grad_scaling import NetworkScaling
+from lit_gans.strategies.module_networks import parameters_of
 from lit_gans.training.backend import Backend
 from lit_gans.training.gan import GANDefinition
 
@@ -26,8 +29,9 @@ class TrainerBackend(Backend):
         self.module, self.trainer = module, module.trainer
         self.rank, self.world_size = self.trainer.global_rank, self.trainer.world_size
         super().__init__(
-            dict(zip(module.network_names, self.trainer.optimizers, strict=True)),
+            _optimizer_of_each_network(module, self.trainer.optimizers),
             [config.scheduler for config in self.trainer.lr_scheduler_configs],
+            module.clip_gradients_to,
         )
 
     def backward(self, network: str, loss: Tensor, retain_graph: bool) -> None:
@@ -40,12 +44,16 @@ class TrainerBackend(Backend):
     def step(self, network: str) -> None:
         """Steps the network's optimizer and clears its gradients.
 
-        Within the strategy's step, Lightning unscales the gradients and calls `on_before_optimizer_step`, which clips
-        them. Lightning's wrapper of the optimizer is not used, since it would count each step in `trainer.global_step`.
+        Lightning's wrapper of the optimizer is not used, since it would count each step in `trainer.global_step`.
         """
         optimizer = self.optimizers[network]
+
+        def clip() -> None:  # a closure that runs no backward pass, since the gradients are already computed
+            if self.clip_gradients_to is not None:  # `clip_gradients` would refuse fused optimizers in bf16-mixed
+                self.trainer.precision_plugin.clip_grad_by_norm(optimizer, self.clip_gradients_to)
+
         with self.trainer.profiler.profile("optimizer_step"):  # type: ignore[attr-defined]  # set by a connector
-            self.trainer.strategy.optimizer_step(optimizer, lambda: None)  # the gradients are already computed
+            self.trainer.strategy.optimizer_step(optimizer, clip)
         optimizer.zero_grad()
 
     def mean_over_ranks(self, value: Tensor) -> Tensor:
@@ -69,3 +77,22 @@ class TrainerBackend(Backend):
     def loss_scales(self) -> Mapping[str, Tensor]:
         plugin = self.trainer.precision_plugin
         return plugin.scales() if isinstance(plugin, NetworkScaling) else {}
+
+
+def _optimizer_of_each_network(
+    module: GANDefinition, optimizers: list[torch.optim.Optimizer]
+) -> dict[str, torch.optim.Optimizer]:
+    """Returns the optimizers by the name of their network.
+
+    Raises:
+        RefusedInput: `configure_optimizers` of a subclass returns other optimizers, or in another order.
+    """
+    names = module.network_names
+    weights = {name: {id(weight) for weight in module.get_submodule(name).parameters()} for name in names}
+    steps = [{id(weight) for weight in parameters_of(optimizer)} for optimizer in optimizers]
+    if len(steps) != len(names) or not all(each <= weights[name] for name, each in zip(names, steps, strict=True)):
+        raise RefusedInput(
+            f"{type(module).__name__}.configure_optimizers must return one optimizer for each network, in the order"
+            f" {', '.join(names)}."
+        )
+    return dict(zip(names, optimizers, strict=True))

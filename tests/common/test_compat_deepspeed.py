@@ -136,6 +136,16 @@ def changed(stage):
     return seen
 
 
+def clipped(stage):
+    """What a new engine's optimizer clips to after each call, and whether that differs from its configuration."""
+    engine = engine_of(stage, gradient_clipping=2.0)[2]
+    seen = []
+    for max_norm in (3.0, 1.0, None):
+        _compat.clip_next_step(engine, max_norm)
+        seen.append((engine.optimizer.clip_grad, _compat.clips_next_step(engine)))
+    return seen
+
+
 def on_a_rank():
     _compat.forbid_compiled_operations(deepspeed)
     timed = {"wall_clock_breakdown": True}
@@ -147,6 +157,7 @@ def on_a_rank():
         "optimizer": {stage: optimizer_seen(stage) for stage in STAGES},
         "parameters": {stage: parameters_seen(stage) for stage in STAGES},
         "changed": {stage: changed(stage) for stage in (1, 2)},
+        "clipped": {stage: clipped(stage) for stage in STAGES},
     }
 
 
@@ -192,6 +203,13 @@ def test_a_step_undoes_changes_that_the_engine_has_not_read(seen, stage):
     for found in (rank["changed"][stage] for rank in seen):
         assert abs(found["unread"]) < 2, "read_parameters is needless"
         assert abs(found["read"] - 7) < 1
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_norm_of_one_step_has_no_public_setting(seen, stage):
+    for found in (rank["clipped"][stage] for rank in seen):
+        assert found == [(2.0, False), (1.0, True), (2.0, False)]
+    assert not hasattr(deepspeed.DeepSpeedEngine, "set_gradient_clipping"), "clip_next_step is needless"
 
 
 def test_the_public_zero_grad_cannot_keep_tensors():

@@ -8,6 +8,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.data.base import ImageData
 from lit_gans.models.autoencoder_kl import AutoencoderKL
 from lit_gans.training.optim import OptimizerConfig
+from lit_gans.training.step import TrainingStep
 
 START = 2  # the first iteration of the discriminator
 
@@ -231,6 +232,14 @@ def test_the_perceptual_network_is_frozen_and_not_part_of_checkpoints(tiny_gan, 
     assert 0 < trainer.logged_metrics["loss/perceptual"] <= 4
     assert {name.partition(".")[0] for name in module.state_dict()} == {"generator", "discriminator"}
     assert not any(parameter.requires_grad for parameter in module._perceptual[0].parameters())
+
+
+def test_without_lightning_the_perceptual_network_is_loaded_and_the_length_is_needed(tiny_gan, random_images):
+    module = tiny_gan("autoencoder_kl", perceptual="efficientnet_lite0", discriminator_start=None)
+    with pytest.raises(RefusedInput, match=r"whose length is unknown: .* new_backend\(num_iterations=NUMBER\)"):
+        TrainingStep(module, module.new_backend())
+    TrainingStep(module, module.new_backend(8))(random_images().dataset[torch.arange(2)], 0)
+    assert module.terms["loss/perceptual"] > 0
 
 
 def test_the_perceptual_network_is_no_extractor(tiny_gan):

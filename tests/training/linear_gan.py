@@ -34,8 +34,11 @@ class LinearGAN(AdversarialModule):
         return functional.softplus(-self.discriminator(fake)).mean()
 
 
+SMALL = {"image_size": 16, "channels": 1, "latent_dim": 6, **PLAIN}
+
+
 def linear_gan(**settings):
-    return LinearGAN(**{"image_size": 16, "channels": 1, "latent_dim": 6, **PLAIN, **settings})
+    return LinearGAN(**{**SMALL, **settings})
 
 
 def reference_steps(module, images, num):

@@ -267,6 +267,17 @@ def test_an_adaptive_augmentation_is_part_of_the_state():
     assert "augmentation_state" in adversary.state_dict()
 
 
+@pytest.mark.parametrize(("score", "sign"), [(0.4, -1), (0.6, 1)])
+def test_the_probability_follows_the_threshold_of_least_squares(score, sign):
+    critic = nn.Sequential(nn.Conv2d(2, 1, 3), nn.Flatten(), nn.Identity())
+    critic[0].weight.data.zero_()
+    critic[0].bias.data.fill_(score)
+    adversary = Adversary(critic, loss="least_squares", augmentation=Adaptive(over=100))
+    adversary.discriminator_loss(DATA.float(), OUTPUT.float(), iteration=0)
+    total, number = adversary.augmentation_state[1:].tolist()
+    assert total == sign * number != 0
+
+
 @pytest.mark.parametrize(
     ("first", "penalized_at", "adapted_at"), [(0, [0, 4, 8], [4, 8]), (1, [5, 9], [3, 7, 11]), (3, [5, 9], [3, 7, 11])]
 )

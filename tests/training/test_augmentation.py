@@ -11,7 +11,7 @@ from lit_gans.training.augmentation import Adaptive, Augmentations, Scheduled
 from lit_gans.training.diffaugment import augmented
 from lit_gans.training.schedules import CosineSchedule, LinearSchedule, Progress
 from lit_gans.training.step import TrainingStep
-from tests.training.linear_gan import PLAIN, LinearGAN, descend, linear_gan
+from tests.training.linear_gan import PLAIN, SMALL, LinearGAN, descend, linear_gan
 
 
 class Relativistic(LinearGAN):
@@ -69,7 +69,7 @@ def test_an_adaptive_probability_by_hand():
     augmentations = Augmentations((), settings)
 
     def after(images, *scores):
-        augmentations.observe(torch.tensor(scores))
+        augmentations.observe(torch.tensor(scores) > 0)
         return settings.adapted(augmentations.state, images)
 
     after(32, 1.0, 2.0, -1.0)
@@ -80,6 +80,19 @@ def test_an_adaptive_probability_by_hand():
     augmentations.state = after(20, -1.0, -1.0)
     assert augmentations.state.tolist() == [pytest.approx(0.12), 0, 0]
     assert after(20, -1.0)[0] == 0, "never below 0"
+
+
+@pytest.mark.parametrize(("bias", "total"), [(0.4, -8), (0.6, 8)])
+def test_the_probability_follows_the_threshold_of_the_scores(random_images, fit, bias, total):
+    class Least(LinearGAN):
+        def classified_as_real(self, name, scores):
+            return scores > 0.5
+
+    module = Least(**SMALL, augmentation=Adaptive(over=64))
+    module.discriminator[-1].weight.data.zero_()
+    module.discriminator[-1].bias.data.fill_(bias)  # every score has this value
+    fit(module, random_images(), max_steps=1)
+    assert module.augmentations.state.tolist() == [0, total, 8]
 
 
 def test_in_a_training_the_probability_follows_the_scores_and_is_in_the_checkpoint(random_images, fit, tmp_path):

@@ -5,11 +5,15 @@ import pytest
 import torch
 from torch import nn
 
+import lit_gans
 from lit_gans import RefusedInput
+from lit_gans.checkpoints.format import joined, read_checkpoint, split
+from lit_gans.training.augmentation import Adaptive
 from lit_gans.training.module import AdversarialModule
 from lit_gans.training.optim import OptimizerConfig
 from lit_gans.training.resuming import changed_settings
-from tests.training.linear_gan import PLAIN, LinearGAN
+from lit_gans.training.schedules import LinearSchedule
+from tests.training.linear_gan import PLAIN, SMALL, LinearGAN, linear_gan
 
 
 def test_networks_are_built_once_by_the_constructor_from_the_module_s_own_seed(tiny_gan, random_images, fit):
@@ -91,3 +95,95 @@ def test_a_class_of_a_user_whose_annotations_exist_for_type_checkers_only_is_con
 
     module = Own("kept", 2, image_size=16, channels=1, latent_dim=6)
     assert (module.extra, repr(module.weight)) == ("kept", "2.0")
+
+
+class Percent(LinearGAN):
+    """Changes an argument before it passes it on, takes a network, and one argument in place of another."""
+
+    def __init__(self, percent=0.0, network=None, **kwargs):
+        percent = percent / 100
+        super().__init__(r1_gamma=percent, **kwargs)
+        self.weight = percent
+
+
+def test_arguments_are_those_that_were_passed(fit, random_images, tmp_path):
+    module = Percent(10, **SMALL)
+    assert (module.hparams["percent"], module.weight) == (10.0, 0.1)
+    assert "r1_gamma" not in module.hparams
+    fit(module, random_images(), max_steps=1).save_checkpoint(tmp_path / "a.ckpt")
+    loaded = lit_gans.load(tmp_path / "a.ckpt")
+    assert (loaded.r1_gamma, loaded.hparams) == (0.1, module.hparams)
+
+
+def test_a_value_without_a_name_is_refused():
+    class Any(LinearGAN):
+        def __init__(self, *layers, **kwargs):
+            super().__init__(**kwargs)
+
+    assert Any(**SMALL).latent_dim == 6
+    with pytest.raises(RefusedInput, match=r"could not store \(3,\), which is passed as \*layers and has no name"):
+        Any(3, **SMALL)
+
+
+def test_a_network_as_an_argument_is_passed_again_when_the_checkpoint_is_loaded(fit, random_images, tmp_path):
+    module, path = Percent(10, nn.Linear(1, 1), **SMALL), tmp_path / "a.ckpt"
+    fit(module, random_images(), max_steps=1).save_checkpoint(path)
+    fit(Percent(10, nn.Linear(1, 1), **SMALL), random_images(), max_steps=2, resume=path)
+    with pytest.raises(RefusedInput, match=r"contain network, .* Percent.load_from_checkpoint\(PATH, network="):
+        lit_gans.load(path)
+    loaded = Percent.load_from_checkpoint(path, network=nn.Linear(1, 1))
+    torch.testing.assert_close(loaded.state_dict(), module.state_dict(), rtol=0, atol=0)
+    with pytest.raises(RefusedInput, match="Percent cannot be built anew, because network cannot be stored"):
+        module.rebuilt()
+    config, tensors, _ = split(read_checkpoint(path))
+    with pytest.raises(RefusedInput, match="does not contain network"):
+        Percent.from_checkpoint(joined(config, tensors, {}))
+
+
+def test_hyperparameters_that_a_subclass_saves_are_stored_as_plain_values(fit, random_images, tmp_path):
+    class Saves(LinearGAN):
+        def __init__(self, generator_optimizer=OptimizerConfig("SGD", lr=0.1), **kwargs):
+            super().__init__(generator_optimizer=generator_optimizer, **kwargs)
+            self.save_hyperparameters()
+
+    fit(Saves(**SMALL), random_images(), max_steps=1).save_checkpoint(tmp_path / "a.ckpt")
+    assert Saves.load_from_checkpoint(tmp_path / "a.ckpt").generator_optimizer == OptimizerConfig("SGD", lr=0.1)
+
+
+@pytest.mark.parametrize("hook", ["setup", "on_train_start", "on_save_checkpoint"])
+def test_a_hook_that_loses_the_work_of_the_base_class_is_refused(hook):
+    class Mixin:
+        pass
+
+    setattr(Mixin, hook, lambda self, *arguments: None)
+    with pytest.raises(RefusedInput, match=rf"Mixin.{hook} must call super\(\).{hook}\(self, \*arguments\)"):
+        type("Own", (Mixin, LinearGAN), {})
+
+
+def test_a_hook_that_calls_its_base_class_in_any_way_is_accepted():
+    class Own(LinearGAN):
+        def setup(self, stage):
+            super().setup(stage)
+
+        def on_train_start(self):
+            [start() for start in (lambda: LinearGAN.on_train_start(self),)]
+
+        def on_before_optimizer_step(self, optimizer):
+            pass
+
+    Own(**SMALL)
+
+
+def test_a_new_training_of_trained_networks_begins_with_no_images(fit, random_images, tmp_path):
+    schedule = LinearSchedule(over=24, unit="images")
+    module = linear_gan(
+        augmentation=Adaptive(over=64), generator_optimizer=OptimizerConfig("SGD", lr=0.1, schedule=schedule)
+    )
+    module.discriminator[-1].bias.data.fill_(9.0)
+    fit(module, random_images(batch_size=8), max_steps=4).save_checkpoint(tmp_path / "a.ckpt")
+    assert (module.progress.images_seen, module.augmentations.state[0]) == (32, 0.5)
+    for again in (module, LinearGAN.load_from_checkpoint(tmp_path / "a.ckpt")):
+        before = again.generator[0].weight.clone()
+        fit(again, random_images(batch_size=8), max_steps=1)
+        assert (again.progress.images_seen, again.augmentations.state[0]) == (8, 0)
+        assert not torch.equal(again.generator[0].weight, before)

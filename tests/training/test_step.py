@@ -89,6 +89,17 @@ def test_plain_torch_trains_the_weights_of_a_trainer(tiny_gan, random_images, fi
     assert [group["lr"] for group in step.backend.optimizers["generator"].param_groups] == [0.0]
 
 
+def test_under_autocast_each_step_uses_the_weights_of_the_step_before(random_images):
+    """Autocast keeps its casts of weights until its outermost context ends."""
+    module = linear_gan(n_critic=2)
+    step, images = TrainingStep(module, module.new_backend()), random_images().dataset[torch.arange(16)]
+    with torch.autocast("cpu", torch.bfloat16):
+        step(images, 0)
+        inside = module.discriminator(images["image"] / 255)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(module.discriminator(images["image"] / 255), inside)
+
+
 def test_losses_under_other_names_than_those_of_the_discriminators_are_refused(tiny_gan, random_images, fit):
     module = tiny_gan("dcgan")
     losses = module.discriminator_losses

@@ -5,11 +5,12 @@ import torch
 from lightning.pytorch import Callback
 from torch import nn
 
+from lit_gans import RefusedInput
 from lit_gans.common.noise import Noise
 from lit_gans.training.augmentation import Scheduled
 from lit_gans.training.optim import OptimizerConfig
 from lit_gans.training.schedules import LinearSchedule
-from tests.training.linear_gan import descend, linear_gan
+from tests.training.linear_gan import SMALL, LinearGAN, descend, linear_gan
 
 ACCUMULATED = {
     "plain": {},
@@ -38,24 +39,37 @@ def test_accumulated_microbatches_train_as_the_full_batch(random_images, fit, se
 
 @pytest.mark.parametrize("bound", [0.05, 1e6])
 def test_clipping_is_that_of_torch_on_each_network_in_each_update(random_images, fit, bound):
-    module, steps = linear_gan(clip_gradients=bound, n_critic=2), []
-    original = module.on_before_optimizer_step
+    steps = []
 
-    def clip(optimizer):
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        copies = [nn.Parameter(parameter.detach().clone()) for parameter in parameters]
-        for copied, parameter in zip(copies, parameters, strict=True):
-            copied.grad = parameter.grad.clone()
-        before = torch.nn.utils.clip_grad_norm_(copies, bound)
-        original(optimizer)
-        for copied, parameter in zip(copies, parameters, strict=True):
-            torch.testing.assert_close(parameter.grad, copied.grad, rtol=1e-6, atol=0)
-        steps.append((before > bound).item())
+    class Compares(LinearGAN):
+        """Overrides hooks that are empty in Lightning, without a call of `super`."""
 
-    module.on_before_optimizer_step = clip
-    fit(module, random_images(), max_steps=2)
+        def on_after_backward(self):
+            self.gradients = {p: p.grad.clone() for p in self.parameters() if p.grad is not None}
+
+        def on_before_optimizer_step(self, optimizer):
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            copies = [nn.Parameter(parameter.detach().clone()) for parameter in parameters]
+            for copied, parameter in zip(copies, parameters, strict=True):
+                copied.grad = self.gradients[parameter]
+            before = torch.nn.utils.clip_grad_norm_(copies, bound)
+            for copied, parameter in zip(copies, parameters, strict=True):
+                torch.testing.assert_close(parameter.grad, copied.grad, rtol=1e-6, atol=0)
+            steps.append((before > bound).item())
+
+    fit(Compares(**SMALL, clip_gradients=bound, n_critic=2), random_images(), max_steps=2)
     assert len(steps) == 2 * (2 + 1)
     assert any(steps) == (bound < 1)
+
+
+@pytest.mark.parametrize("optimizers", [["discriminator", "generator"], ["generator"]])
+def test_optimizers_of_other_networks_are_refused(random_images, fit, optimizers):
+    class Own(LinearGAN):
+        def configure_optimizers(self):
+            return [torch.optim.SGD(self.get_submodule(name).parameters(), 0.1) for name in optimizers]
+
+    with pytest.raises(RefusedInput, match="one optimizer for each network, in the order generator, discriminator"):
+        fit(Own(**SMALL), random_images(), max_steps=1)
 
 
 def test_r1_enters_the_training_in_its_iterations_with_its_weight(random_images, fit):

@@ -101,7 +101,7 @@ def clip_next_step(engine: Any, max_norm: float | None) -> None:
 
 
 def clips_next_step(engine: Any) -> bool:
-    """Returns whether `clip_next_step` has set a norm for the next step of stages 1 to 3."""
+    """Returns whether a smaller norm than that of the configuration is set, see `clip_next_step`."""
     return engine.optimizer.clip_grad != engine.gradient_clipping()
 
 
