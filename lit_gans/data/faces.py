@@ -7,16 +7,17 @@ package `python-avatars` (MIT) contains the designs, and `resvg-py` renders them
 from __future__ import annotations
 
 import io
+import itertools
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Int64
@@ -125,6 +126,9 @@ ATTRIBUTES: dict[Label, Attribute] = {
 }
 
 
+_ONE_COLOR = {"straight_2"}  # designs of hair that have an element for the color, but never show it
+
+
 # ---- sampling of attributes
 
 
@@ -141,7 +145,8 @@ def visible(face: Face) -> Face:
     """Returns a copy of a face in which all attributes that cannot be seen are `none`.
 
     A hat replaces the hair, some designs of hats and hair have no place for glasses or a beard, and some designs have
-    fixed colors.
+    fixed colors. Eyes and eyebrows keep their option in every face, although the glasses `kurt` cover the eyes and the
+    hat `jedi` covers the eyebrows.
     """
     seen = dict(face)
     if seen["hat"] != NONE:
@@ -153,7 +158,8 @@ def visible(face: Face) -> Face:
         seen["beard"] = NONE
     if "Fabric-Color" not in parts or seen["hat"] == NONE:
         seen["hat_color"] = NONE
-    if (seen["hair"] == NONE or "Hair-Color" not in parts) and seen["beard"] == NONE:
+    has_color = "Hair-Color" in parts and seen["hair"] not in (NONE, *_ONE_COLOR)
+    if not has_color and seen["beard"] == NONE:
         seen["hair_color"] = NONE
     if seen["clothing"] == "astronaut_suit":
         seen["clothing_color"] = NONE
@@ -168,16 +174,11 @@ def matches(face: Face, rule: Rule) -> bool:
     return all(face[name] in ([options] if isinstance(options, str) else options) for name, options in rule.items())
 
 
-def raise_if_no_attribute(name: str, key: str, known: Iterable[str] = ATTRIBUTES) -> None:
-    """Raises `RefusedInput` if no attribute has the given name.
-
-    Args:
-        name: name of the attribute.
-        key: configuration key that was set to the name, for the error message.
-        known: valid names of attributes.
-    """
-    if name not in known:
-        raise RefusedInput(f"{key}: there is no attribute '{name}': {nearest(str(name), known)}")
+def can_match(rule: Rule) -> bool:
+    """Returns whether any face matches a rule. For example, no face has a hijab and shows a beard."""
+    options = [[each] if isinstance(each, str) else each for each in rule.values()]
+    chosen = [dict(zip(rule, each, strict=True)) for each in itertools.product(*options)]
+    return any(matches(visible(draw(0, index) | each), rule) for each in chosen for index in range(100))
 
 
 def raise_if_unknown(rule: Rule, key: str) -> None:
@@ -188,12 +189,13 @@ def raise_if_unknown(rule: Rule, key: str) -> None:
         key: configuration key of the rule, for the error message.
     """
     for name, options in rule.items():
-        raise_if_no_attribute(name, key)
+        if name not in ATTRIBUTES:
+            raise RefusedInput(f"{key}: there is no attribute '{name}': {nearest(str(name), ATTRIBUTES)}")
         several = [options] if isinstance(options, str) else options
         if not (isinstance(several, Sequence) and several and all(isinstance(option, str) for option in several)):
             raise RefusedInput(f"{key}.{name}={options} must be an option, or a list of options, of {name}.")
         for option in several:
-            if option not in (known := ATTRIBUTES[cast(Label, name)].options):
+            if option not in (known := ATTRIBUTES[name].options):
                 close = nearest(str(option), known)
                 raise RefusedInput(f"{key}: the attribute '{name}' has no option '{option}': {close}")
 
@@ -234,14 +236,14 @@ def _avatars() -> ModuleType:
 
 
 def identity_of_faces() -> dict[str, Any]:
-    """Returns the package versions, which determine the designs and their rendering.
+    """Returns the package versions, which determine the designs and their rendering, and the version of the attributes.
 
     Raises:
         RefusedInput: a package is not installed.
     """
     _avatars()
     import_extra("resvg_py", "avatars")
-    return {name: version(name) for name in ("python-avatars", "resvg-py")}
+    return {"attributes": 2, **{name: version(name) for name in ("python-avatars", "resvg-py")}}
 
 
 def _top(face: Face) -> str:

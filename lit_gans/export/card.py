@@ -110,7 +110,7 @@ def _new_record(checkpoint: dict[str, Any]) -> dict[str, Any]:
         {"values": _finite(state["values"]), "protocol": _without_paths(state["protocol"])}
         for state in measurements_of(checkpoint)
     ]
-    return {"license": None, "data": _data(config), "init_from": origin, "measurements": measurements}
+    return {"license": None, "data": training_data(config), "init_from": origin, "measurements": measurements}
 
 
 def _finite(values: dict[str, float]) -> dict[str, float]:
@@ -132,7 +132,7 @@ def _without_paths(value: Any) -> Any:
     return _PATH.sub(r"\1PATH\1", value)
 
 
-def _data(config: dict[str, Any]) -> dict[str, Any] | None:
+def training_data(config: dict[str, Any]) -> dict[str, Any] | None:
     """Returns the name, the license, the attribution and the Hub repository of the training data, if known."""
     node = config.get("data") or {}
     path = node.get("_target_") or node.get("class_path")

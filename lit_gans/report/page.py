@@ -96,6 +96,7 @@ def page(
     num_classes: int = 0,
     real: Iterator[UInt8[Tensor, "b c h w"]] | None = None,
     commands: tuple[str, ...] = (),
+    credit: str | None = None,
 ) -> str:
     """Returns the page as HTML.
 
@@ -108,6 +109,7 @@ def page(
         num_classes: number of classes.
         real: batches of all real images, among which nearest images are searched; None leaves out the nearest images.
         commands: suggested commands for the run.
+        credit: origin and terms of the training images; None if they are unknown.
     """
     over_time = [Picture(_url(path.read_bytes()), f"iteration {int(path.stem):,}") for path in run.pictures(_MAX_SHOWN)]
     neighbors = None
@@ -139,6 +141,7 @@ def page(
         neighbors=neighbors,
         settings=yaml.safe_dump(run.config, sort_keys=False),
         commands=commands,
+        credit=credit,
     )
 
 

@@ -75,14 +75,24 @@ def test_what_a_top_has_no_place_for_is_none(top, hidden):
 @pytest.mark.runs
 @pytest.mark.parametrize("name", ATTRIBUTES)
 def test_an_attribute_is_visible_exactly_where_its_options_draw_differently(name):
-    """Compares drawings of the package, in which a face differs in one attribute."""
+    """Compares pictures, in which a face differs in one attribute."""
+    covers = {"eyes": {"glasses": "kurt"}, "eyebrows": {"hat": "jedi"}}.get(name)
     for number, each in enumerate(MANY[:60]):
         options = [option for option in ATTRIBUTES[name].options if option != NONE]
         first, second = (each | {name: options[(number + more) % len(options)]} for more in (0, 1))
         shows = visible(first)[name] != NONE or visible(second)[name] != NONE
         if name in ("hat", "hair") and not shows:
             continue  # hair under a hat
-        assert (svg_of(visible(first)) != svg_of(visible(second))) == shows, each
+        pictures = [np.asarray(render(visible(each), 96, RED)) for each in (first, second)]
+        covered = covers is not None and matches(visible(first), covers)
+        assert np.array_equal(*pictures) == (not shows or covered), each
+
+
+def test_hair_that_never_shows_a_color_has_none():
+    assert face(hair="straight_2", hair_color="red")["hair_color"] == NONE
+    assert face(hair="straight_2", hair_color="red", beard="beard_medium")["hair_color"] == "red"
+    red, black = (face(hair="straight_2") | {"hair_color": color} for color in ("red", "black"))
+    assert np.array_equal(*(np.asarray(render(each, 96, RED)) for each in (red, black)))
 
 
 def test_every_option_is_drawn_by_the_package():

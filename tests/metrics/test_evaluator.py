@@ -63,7 +63,7 @@ def test_values_are_those_of_the_scores_alone_from_one_pass_and_the_training_s_r
         "coverage",
         "intra_fid",
     )
-    pixels = {f"metric/{name}_pixels" for name in ("fid", *names, "class_accuracy")}
+    pixels = {f"metric/{name}_pixels" for name in ("fid", *names, "class_accuracy", "class_accuracy_lowest")}
     assert values.keys() == pixels | {"metric/classes_covered"}
     assert evaluator.directions.keys() == values.keys()
     assert evaluator.measure(FAKE.split(7), ASKED) == pytest.approx(values, rel=1e-9), "a measurement starts anew"

@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from lit_gans.data.sources.digits import Digits
 from lit_gans.report.page import Run, page
 from tests.commands import TINY
 from tests.export.test_safetensors import content
@@ -121,6 +122,7 @@ def test_a_report_of_a_run_with_classes(train, ran, tmp_path):
     text = (tmp_path / "run/report.html").read_text()
     for part in ("Samples by class", "Over time", "iteration 2", "Nearest real images", "lit-gans demo checkpoint=run"):
         assert part in text
+    assert Digits.attribution in text
     ran("report", "run=run", "neighbors=false", "output=other.html")
     assert "Nearest real images" not in (tmp_path / "other.html").read_text()
 

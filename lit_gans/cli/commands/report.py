@@ -26,6 +26,7 @@ from lit_gans.common.paths import shown
 from lit_gans.config.load import config_of, module_from, trained_with
 from lit_gans.config.run_folder import output_file
 from lit_gans.data.contracts import RealImages
+from lit_gans.export.card import training_data
 from lit_gans.report.page import Run, page
 
 logger = logging.getLogger(__name__)
@@ -75,7 +76,8 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
     iteration, found = content.get("global_step", 0), Run.read(folder)
     try:
         real = _real_images(content) if neighbors else None
-        text = page(found, samples, iteration, by_class, module.num_classes, real, commands)
+        credit = (training_data(found.config) or {}).get("attribution")
+        text = page(found, samples, iteration, by_class, module.num_classes, real, commands, credit)
     except RefusedInput as error:
         if not neighbors:
             raise

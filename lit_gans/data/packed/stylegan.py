@@ -25,7 +25,7 @@ def refuse_for_stylegan(data: PackedData, path: Path) -> None:
     if path.suffix != ".zip":  # StyleGAN's code recognizes an archive by its extension
         raise RefusedInput(f"output={path}: format=stylegan writes a zip archive, whose name must end with .zip.")
     if isinstance(data, TranslationData):
-        raise RefusedInput(f"format=stylegan: {type(data).__name__} has images of two domains, expected one.")
+        raise RefusedInput(f"format=stylegan: {type(data).__name__} has pairs, or images of two domains.")
     if data.channels not in (1, 3) or data.frame.dtype != "uint8":
         raise RefusedInput(
             f"format=stylegan: the images have {data.channels} channels of {data.frame.dtype}: set data.channels=3 or"

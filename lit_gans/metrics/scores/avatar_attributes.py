@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor, nn
 
 from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data.faces import ATTRIBUTES, Label
+from lit_gans.data.faces import ATTRIBUTES, Label, raise_if_unknown
 from lit_gans.metrics.extractors.avatars import AvatarsExtractor, attributes_of_features
 from lit_gans.metrics.extractors.base import Network, Widths
 from lit_gans.metrics.scores.base import StoredFeatures
@@ -30,14 +30,19 @@ class AvatarAttributes(StoredFeatures):
     - `combinations_by_chance`: fraction of the real faces whose combination also occurs in another real face. For a
       generator that draws new faces from the distribution of real faces, `combinations_known` is about equal to this
       fraction. For a generator that has memorized its training data, it is far larger.
+    - `held_out_drawn`, with `held_out`: fraction of the generated faces that have the combination of options, which the
+      training data lack. A generator that memorizes does not draw it.
+    - `held_out_by_chance`, with `held_out`: the same fraction for a generator that composes, whose attributes are
+      independent: the product of the fractions of the generated faces that have the options of one attribute each.
 
     See `FeatureScore` for further arguments.
 
     Args:
         combined: attributes that `combinations_known` and `combinations_by_chance` combine.
+        held_out: the rule that was excluded from the training data; see `Avatars`.
 
     Raises:
-        RefusedInput: the extractor is not an `AvatarsExtractor`, or an attribute does not exist.
+        RefusedInput: the extractor is not an `AvatarsExtractor`, or an attribute or an option does not exist.
 
     Examples:
         >>> from lit_gans.data.sources.avatars import Avatars
@@ -63,9 +68,15 @@ class AvatarAttributes(StoredFeatures):
         self,
         feature: nn.Module | None = None,
         combined: Sequence[Label] = ("hat", "hair", "hair_color", "glasses", "beard", "skin", "clothing"),
+        held_out: dict[str, str | list[str]] | None = None,
         **kwargs: Any,
     ) -> None:
-        self.combined = combined
+        if not combined:
+            raise RefusedInput("combined=[] combines no attributes: name at least one.")
+        if held_out is not None:
+            raise_if_unknown(held_out, "held_out")
+            self.directions = {**type(self).directions, "held_out_drawn": None, "held_out_by_chance": None}
+        self.combined, self.held_out = combined, held_out
         super().__init__(feature, **kwargs)
 
     def attach(self, network: Network, widths: Widths) -> None:
@@ -95,6 +106,10 @@ class AvatarAttributes(StoredFeatures):
             "combinations_known": torch.isin(self._combinations(fake), known).double().mean().item(),
             "combinations_by_chance": counts[counts > 1].sum().item() / counts.sum().item(),
         }
+        if self.held_out is not None:
+            having = torch.stack([_has(fake[cast(Label, name)], name, some) for name, some in self.held_out.items()])
+            values["held_out_drawn"] = having.all(0).double().mean().item()
+            values["held_out_by_chance"] = having.double().mean(1).prod().item()
         return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
 
     def _combinations(self, numbers: dict[Label, Int64[Tensor, " n"]]) -> Int64[Tensor, " n"]:
@@ -103,6 +118,13 @@ class AvatarAttributes(StoredFeatures):
         for name in self.combined:
             codes = codes * len(ATTRIBUTES[name].options) + numbers[name]
         return codes
+
+
+def _has(numbers: Int64[Tensor, " n"], name: str, options: str | list[str]) -> Bool[Tensor, " n"]:
+    """Returns which faces have one of the options of an attribute."""
+    known = ATTRIBUTES[cast(Label, name)].options
+    wanted = [known.index(option) for option in ([options] if isinstance(options, str) else options)]
+    return torch.isin(numbers, torch.tensor(wanted))
 
 
 def _fractions(numbers: Int64[Tensor, " n"], name: Label) -> Float64[Tensor, " o"]:

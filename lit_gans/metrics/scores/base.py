@@ -94,7 +94,7 @@ class FeatureScore(Score):
 
     feature_network = "inception"  # name of the attribute that torchmetrics' FeatureShare replaces
 
-    directions: ClassVar[dict[str, str | None]]
+    directions: dict[str, str | None]
     needs_covariance: ClassVar[bool] = False
     needs_logits: ClassVar[bool] = False
     needs_known_classes: ClassVar[bool] = False

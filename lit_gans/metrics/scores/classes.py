@@ -24,7 +24,8 @@ class ClassCoverage(FeatureScore):
 
     Args:
         confidence: minimum probability of the most likely class, in [0, 1], for a sample to be counted.
-        share: minimum fraction of all samples, in [0, 1], for a class to count as covered.
+        share: minimum number of samples of a class that counts as covered, in [0, 1], as a fraction of the number that
+            each class has if all are equally frequent.
 
     Examples:
         >>> import torch
@@ -44,7 +45,7 @@ class ClassCoverage(FeatureScore):
     fake_num: Tensor
 
     def __init__(
-        self, feature: nn.Module | None = None, confidence: float = 0.9, share: float = 0.02, **kwargs: Any
+        self, feature: nn.Module | None = None, confidence: float = 0.9, share: float = 0.2, **kwargs: Any
     ) -> None:
         super().__init__(feature, **kwargs)
         for name, value in {"confidence": confidence, "share": share}.items():
@@ -69,7 +70,7 @@ class ClassCoverage(FeatureScore):
         num = int(self.fake_num)
         self.refuse_too_few(math.inf, num)
         counts = self.fake_class_counts.cpu().double()  # on the CPU, because MPS does not support float64
-        return (counts >= self.share * num).sum().float().to(self.device)
+        return (counts >= self.share * num / len(counts)).sum().float().to(self.device)
 
     def too_few(self, num_real: float, num_fake: float) -> str | None:
         return None if num_fake else "there are no generated images."
@@ -140,8 +141,11 @@ class ClassAccuracy(LabeledScore):
     """Fraction of generated images, in [0, 1], that the extractor assigns to the requested class.
 
     The logits of the extractor must correspond to the classes of the data. A generator that draws only a single image
-    per class can also reach 1; `IntraFID` detects this. `compute` returns a scalar. See `FeatureScore` for the
-    arguments.
+    per class can also reach 1; `IntraFID` detects this. See `FeatureScore` for the arguments. `compute` returns a
+    dictionary of scalars:
+
+    - `class_accuracy`: the fraction.
+    - `class_accuracy_lowest`: the smallest fraction within a class that was requested.
 
     Examples:
         >>> from lit_gans.data.sources.digits import Digits
@@ -149,18 +153,18 @@ class ClassAccuracy(LabeledScore):
         >>> from lit_gans.metrics.extractors.digits import DigitsExtractor
         >>> accuracy, digits = ClassAccuracy(DigitsExtractor()), Digits().dataset
         >>> accuracy.update(digits.images[:100], labels=digits.labels[:100])
-        >>> accuracy.compute() > 0.9
+        >>> accuracy.compute()["class_accuracy"] > 0.9
         tensor(True)
         >>> accuracy.reset()
         >>> accuracy.update(digits.images[:100], labels=9 - digits.labels[:100])
-        >>> accuracy.compute() < 0.1
+        >>> accuracy.compute()["class_accuracy"] < 0.1
         tensor(True)
     """
 
     needs_logits = needs_known_classes = True
     needs_real_labels = False
     higher_is_better = True
-    directions = {"class_accuracy": "max"}
+    directions = {"class_accuracy": "max", "class_accuracy_lowest": "max"}
 
     fake_correct: Tensor
     fake_num: Tensor
@@ -178,15 +182,19 @@ class ClassAccuracy(LabeledScore):
 
     def add_states(self) -> None:
         for name in ("fake_correct", "fake_num"):
-            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
+            self.add_state(name, torch.zeros(self.widths.logits, dtype=torch.long), dist_reduce_fx="sum")
 
     def update_labeled(self, extracted: Features, real: bool, labels: Int64[Tensor, " n"]) -> None:
-        self.fake_correct += (extracted.logits.argmax(1) == labels).sum()
-        self.fake_num += len(labels)
+        correct = labels[extracted.logits.argmax(1) == labels]
+        self.fake_correct += correct.bincount(minlength=self.num_labels)
+        self.fake_num += labels.bincount(minlength=self.num_labels)
 
-    def compute(self) -> Float64[Tensor, ""]:
-        """Returns the fraction, or NaN if there are no images."""
-        return self.fake_correct.double() / self.fake_num
+    def compute(self) -> dict[str, Float64[Tensor, ""]]:
+        """Returns the fractions by name, or NaN if there are no images."""
+        correct, num = self.fake_correct.cpu().double(), self.fake_num.cpu()  # MPS does not support float64
+        of_classes = (correct / num)[num > 0]
+        lowest = of_classes.min() if len(of_classes) else torch.tensor(math.nan, dtype=torch.float64)
+        return {"class_accuracy": correct.sum() / num.sum(), "class_accuracy_lowest": lowest}
 
 
 class IntraFID(LabeledScore):

@@ -77,7 +77,7 @@ def test_two_domains_are_no_data_set_of_stylegan(tmp_path):
     for name in "AB":
         (tmp_path / name).mkdir()
         Image.new("RGB", (8, 8)).save(tmp_path / name / "a.png")
-    with pytest.raises(RefusedInput, match="Unpaired has images of two domains"):
+    with pytest.raises(RefusedInput, match="Unpaired has pairs, or images of two domains"):
         refuse_for_stylegan(Unpaired(str(tmp_path), image_size=8), tmp_path / "a.zip")
 
 

@@ -49,6 +49,28 @@ def test_values_are_those_of_the_options_that_were_read():
     assert values["options_missing"] >= 1, "faces without glasses"
 
 
+def test_a_held_out_combination_is_counted_beside_chance():
+    rule = {"glasses": ["round", "kurt"], "hat": "none"}
+    fake = drawn(100, 1).packed.images
+    values = measured(drawn(100, 0).packed.images, fake, held_out=rule)
+    read = attributes_of_features(Network(AvatarsExtractor())(fake).features)
+    names = {name: [ATTRIBUTES[name].options[number] for number in read[name]] for name in rule}
+    both = [glasses in rule["glasses"] and hat == "none" for glasses, hat in zip(*names.values(), strict=True)]
+    assert values["held_out_drawn"] == pytest.approx(sum(both) / 100)
+    alone = sum(each in rule["glasses"] for each in names["glasses"]), names["hat"].count("none")
+    assert values["held_out_by_chance"] == pytest.approx(alone[0] * alone[1] / 100**2)
+    assert 0 < values["held_out_drawn"] < 0.3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [({"held_out": {"hats": "hijab"}}, "held_out: there is no attribute 'hats'"), ({"combined": []}, "no attributes")],
+)
+def test_wrong_combinations_are_refused(wrong, sentence):
+    with pytest.raises(RefusedInput, match=sentence):
+        AvatarAttributes(**wrong)
+
+
 def test_copies_are_known_and_new_faces_as_often_as_by_chance():
     real, new = drawn(400, 0).packed.images, drawn(400, 1).packed.images
     copied, drawn_anew = (measured(real, fake, combined=COMBINED) for fake in (real[:200], new))

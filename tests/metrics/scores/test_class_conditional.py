@@ -53,7 +53,7 @@ def values(generators):
             score.update(features)
         found[name] = {
             "intra_fid": intra_fid.compute().item(),
-            "accuracy": accuracy.compute().item(),
+            "accuracy": accuracy.compute()["class_accuracy"].item(),
             "is": inception_score.compute()[0].item(),
             "classes": coverage.compute().item(),
         }
@@ -147,9 +147,9 @@ def test_classes_that_do_not_fit_the_images_are_refused(make):
         IntraFID(num_classes=0)
 
 
-def test_a_class_counts_from_two_percent_of_the_samples_that_are_certain():
+def test_a_class_counts_from_a_fifth_of_an_equal_share_of_samples_that_are_certain():
     logits = torch.zeros(100, 4)
-    logits[:60, 0], logits[60:62, 1], logits[62:63, 2], logits[63:, 3] = 20, 20, 20, 0.5  # 2 % of 1, 1 % of 2
+    logits[:60, 0], logits[60:65, 1], logits[65:69, 2], logits[69:, 3] = 20, 20, 20, 0.5  # 5 of 1, 4 of 2
     coverage = ClassCoverage()
     coverage.update(Features(logits, logits))
     assert coverage.compute() == 2
@@ -158,9 +158,15 @@ def test_a_class_counts_from_two_percent_of_the_samples_that_are_certain():
 def test_real_images_do_not_count_as_those_asked_for():
     accuracy = ClassAccuracy()
     accuracy.update(rows(5), real=True)
-    assert accuracy.compute().isnan()
+    assert all(value.isnan() for value in accuracy.compute().values())
     accuracy.update(rows(2), real=False, labels=torch.tensor([0, 1]))
-    assert accuracy.compute() == 0.5
+    assert accuracy.compute() == {"class_accuracy": 0.5, "class_accuracy_lowest": 0.0}
+
+
+def test_the_lowest_accuracy_is_that_of_a_class_that_was_asked_for():
+    accuracy, logits = ClassAccuracy(), torch.eye(4)[[0, 0, 0, 0, 1, 1, 3]]
+    accuracy.update(Features(logits, logits), labels=torch.tensor([0, 0, 0, 0, 1, 3, 3]))
+    assert accuracy.compute() == {"class_accuracy": 6 / 7, "class_accuracy_lowest": 0.5}
 
 
 def test_what_a_class_score_cannot_know_is_refused():
@@ -177,7 +183,7 @@ def test_what_a_class_score_cannot_know_is_refused():
 
 
 def test_a_share_of_exactly_so_many_samples_counts():
-    coverage = ClassCoverage(share=0.09)
+    coverage = ClassCoverage(share=0.9)
     logits = torch.zeros(2500, 10)
     logits[:225, 3], logits[225:, 4] = 99, 99
     coverage.update(Features(torch.zeros(2500, 2), logits))
