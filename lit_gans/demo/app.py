@@ -28,10 +28,14 @@ class Explorer:
     Args:
         module: GAN that maps latents to images.
         num_directions: number of directions, limited to the dimension of the latents.
+
+    Raises:
+        RefusedInput: If the module has no latents.
     """
 
     def __init__(self, module: AdversarialModule, num_directions: int = 5) -> None:
         self.module = module
+        self._latent(0, None)  # raises an error before the page is built if the module has no latents
         try:
             self.directions, _ = directions(module, min(num_directions, module.latent_dim))
         except RefusedInput:  # the generator has no layer from which directions can be computed
@@ -81,7 +85,7 @@ def app(module: AdversarialModule, title: str = "", num_directions: int = 5) -> 
         num_directions: number of sliders for directions, see `lit_gans.latents.directions`.
 
     Raises:
-        RefusedInput: If gradio is not installed.
+        RefusedInput: If gradio is not installed, or if the module has no latents.
     """
     gradio = import_extra("gradio", "demo-app")
     explorer = Explorer(module, num_directions)

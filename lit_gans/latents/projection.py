@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.modes import evaluating, frozen
+from lit_gans.training.batch import refuse_labels
 from lit_gans.training.module import AdversarialModule
 from lit_gans.training.sampling import Weights
 
@@ -56,7 +57,8 @@ def project(
     Args:
         module: GAN that maps latents to images.
         targets: target images in [0, 1], with the image size of the module.
-        labels: class of each image, for a generator with classes.
+        labels: class of each image, for a generator with classes. None assigns the classes 0, 1, 2... to the targets,
+            in their order, and starts again after the last class. Pass the labels if the targets' classes are known.
         steps: number of Adam steps.
         starts: number of random latents per target. The optimization starts with the best latent.
         lr: initial learning rate of Adam, which follows a cosine schedule.
@@ -69,17 +71,24 @@ def project(
         The latents, and the `pyramid_distance` between their images and the targets.
 
     Raises:
-        RefusedInput: the targets do not have the image size of the module.
+        RefusedInput: the module has no latents, the targets are not floats or do not have the image size of the module,
+            or `labels` are not one class of the generator for each target.
     """
+    starting_points = module.latents(starts, seed)
     expected = module.image_shape
     if tuple(targets.shape[1:]) != expected:
         raise RefusedInput(
             f"the images have shape {tuple(targets.shape[1:])}, but the model generates {expected}: resize them."
         )
+    if not targets.is_floating_point():
+        raise RefusedInput(f"the images are a tensor of {targets.dtype}: expected floats in [0, 1], images / 255.")
     network = module.sampling_generator(weights)
     device = module.device
     targets = targets.to(device)
-    labels = module.labels(len(targets)) if labels is None else labels
+    if labels is None:
+        labels = module.labels(len(targets))
+    elif module.num_classes:
+        refuse_labels(labels, len(targets), module.num_classes)
     labels = None if labels is None else labels.to(device)
 
     def images_of(latents: Tensor, of_labels: Tensor | None) -> Tensor:
@@ -87,7 +96,7 @@ def project(
 
     with frozen(network.parameters()):
         with evaluating(network), torch.enable_grad():
-            latents = _best_starts(module, images_of, targets, labels, starts, seed).requires_grad_()
+            latents = _best_starts(starting_points, images_of, targets, labels).requires_grad_()
             optimizer = torch.optim.Adam([latents], lr=lr)
             schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
             generator = torch.Generator(device).manual_seed(seed)
@@ -107,17 +116,15 @@ def project(
 
 @torch.no_grad()
 def _best_starts(
-    module: AdversarialModule,
+    candidates: Float[Tensor, "k z"],
     images_of: Callable[[Tensor, Tensor | None], Tensor],
     targets: Tensor,
     labels: Tensor | None,
-    starts: int,
-    seed: int,
 ) -> Float[Tensor, "n z"]:
-    """Returns, for each target, the random latent whose generated image is closest to the target."""
+    """Returns, for each target, the candidate whose generated image is closest to the target."""
     best = torch.full((len(targets),), torch.inf, device=targets.device)
-    chosen = torch.zeros(len(targets), module.latent_dim, device=targets.device)
-    for candidate in module.latents(starts, seed).to(targets.device):
+    chosen = torch.zeros(len(targets), candidates.shape[1], device=targets.device)
+    for candidate in candidates.to(targets.device):
         latents = candidate.expand(len(targets), -1)
         distance = pyramid_distance(images_of(latents, labels), targets)
         closer = distance < best

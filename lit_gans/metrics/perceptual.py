@@ -123,9 +123,12 @@ def perceptual_network(name: Perceptual, weights: str | None, channels: int) -> 
         channels: number of channels of the images, 1 or 3.
 
     Raises:
-        RefusedInput: weights are missing or those of another network, or the number of channels is neither 1 nor 3.
+        RefusedInput: weights are missing or those of another network, `none` has weights, or the number of channels is
+            neither 1 nor 3.
     """
     if name == "none":
+        if weights is not None:
+            raise RefusedInput(f"perceptual_file={weights} has no effect with perceptual=none: leave it out.")
         return None
     if channels not in (1, 3):
         raise RefusedInput(

@@ -7,6 +7,7 @@ Key to Visual Generation".
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import math
@@ -127,7 +128,7 @@ class AutoencoderKL(Translator):
         **kwargs: see `Translator` and `AdversarialModule`.
 
     Raises:
-        RefusedInput: if a value is out of range.
+        RefusedInput: if a value is out of range, or if an option is set that the quantizer does not have.
     """
 
     generator: Autoencoder
@@ -180,8 +181,6 @@ class AutoencoderKL(Translator):
         )
         refuse_below(1, blocks=blocks, groups=groups)
         refuse_not_positive(scaling_factor=scaling_factor)
-        if legacy and quantizer != "vq":
-            raise RefusedInput("legacy=true is an option of the vector quantizer: it needs quantizer=vq.")
         refuse_below(0, discriminator_start=discriminator_start)
         refuse_weights(kl_weight=kl_weight, commitment_weight=commitment_weight, entropy_weight=entropy_weight)
         if quantizer == "fsq" and (len(levels) != latent_channels or min(levels) < 3):
@@ -189,6 +188,15 @@ class AutoencoderKL(Translator):
                 f"levels={[*levels]}: quantizer=fsq needs a number of at least 3 for each of the"
                 f" latent_channels={latent_channels} channels."
             )
+        _refuse_options(
+            quantizer,
+            num_codes=num_codes,
+            levels=levels,
+            commitment_weight=commitment_weight,
+            entropy_weight=entropy_weight,
+            legacy=legacy,
+            kl_weight=kl_weight,
+        )
         refuse_weights(perceptual_weight=perceptual_weight, adversarial_weight=adversarial_weight)
         self.quantizer, self.latent_channels, self.entropy_weight = quantizer, latent_channels, entropy_weight
         self.kl_weight, self.adversarial_weight, self.adaptive_weight = kl_weight, adversarial_weight, adaptive_weight
@@ -289,14 +297,8 @@ class AutoencoderKL(Translator):
     # ---- the batch: `input` and `image` are the same image
 
     def refuse_batch(self, batch: Batch) -> None:
-        """Raises `RefusedInput` if the number of channels is wrong, or if images are smaller than `image_size`."""
+        """Raises `RefusedInput` if a batch has images with a wrong number of channels."""
         refuse_layout(batch["image"], self.image_shape, any_size=True)
-        shape, expected = tuple(batch["image"].shape[1:]), self.image_shape
-        if shape[0] != expected[0] or shape[1] < expected[1] or shape[2] < expected[2]:
-            raise RefusedInput(
-                f"the loader yields images of shape {shape}, but the model expects {expected}, or larger images, which"
-                " it crops: resize the images, or set channels and image_size of the model."
-            )
 
     def sample_noise(self, noise: Noise, num: int) -> Batch:
         tensors = {"jitter": noise.uniform("jitter", num, 3)}
@@ -387,10 +389,10 @@ class AutoencoderKL(Translator):
             weights: see `AdversarialModule.sample`.
 
         Raises:
-            RefusedInput: if the number of channels differs from the model's, or if height or width is not such a
-                multiple.
+            RefusedInput: if the images are not floats, if the number of channels differs from the model's, or if height
+                or width is not such a multiple.
         """
-        refuse_layout(pictures, self.image_shape, "pictures", any_size=True)
+        self.refuse_inputs(pictures, None)
         multiple, size = self.generator.multiple, as_size(tuple(pictures.shape[-2:]))
         if any(side % multiple for side in sides(size)):
             nearest = as_size([multiple_of(side, multiple) for side in sides(size)])
@@ -409,9 +411,13 @@ class AutoencoderKL(Translator):
         """Decodes latents to images in [0, 1], see `encode`.
 
         Raises:
-            RefusedInput: if the number of channels differs from `latent_channels`.
+            RefusedInput: if the latents are not floats, or if the number of channels differs from `latent_channels`.
         """
-        refuse_layout(latents, (self.latent_channels, 1, 1), "latents", any_size=True)
+        if latents.dim() != 4 or latents.shape[1] != self.latent_channels:
+            raise RefusedInput(
+                f"the latents have the shape {tuple(latents.shape)}, but the decoder expects (n,"
+                f" {self.latent_channels}, height, width), as encode returns them."
+            )
         network = cast(Autoencoder, self.sampling_generator(weights))
         with evaluating(network), torch.autocast(self.device.type, enabled=False):
             return self.to_unit_range(network.decode(self.to_generator(latents)).float())
@@ -455,6 +461,25 @@ class AutoencoderKL(Translator):
         pair = real.add(1).div(2), fake
         rows = torch.stack([images.reshape(-1, columns, *images.shape[1:]) for images in pair], 1)
         return rows.flatten(0, 2), columns
+
+
+_QUANTIZERS_WITH = {  # quantizers on which each option has an effect
+    "num_codes": ("vq",),
+    "levels": ("fsq",),
+    "commitment_weight": ("vq", "lfq"),
+    "entropy_weight": ("lfq",),
+    "legacy": ("vq",),
+    "kl_weight": ("kl",),
+}
+
+
+def _refuse_options(quantizer: str, **options: Any) -> None:
+    """Raises `RefusedInput` if an option differs from its default, but has no effect on the quantizer."""
+    parameters = inspect.signature(AutoencoderKL.__init__).parameters
+    for name, value in options.items():
+        if quantizer not in _QUANTIZERS_WITH[name] and to_plain(value) != to_plain(parameters[name].default):
+            needed = " or ".join(f"quantizer={known}" for known in _QUANTIZERS_WITH[name])
+            raise RefusedInput(f"{name} has no effect with quantizer={quantizer}: it needs {needed}; leave it out.")
 
 
 _MOST_HELD_OUT = 1000

@@ -12,15 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lit_gans.checkpoints.format import FORMAT_KEY
-from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.errors import refuse_below
 from lit_gans.common.noise import Noise
 from lit_gans.common.size import sides
-from lit_gans.data.contracts import PairedSource, UnpairedSource
 from lit_gans.data.images import to_networks
 from lit_gans.networks.cyclegan import BothWays, ResidualTranslator, default_blocks
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.training.batch import Batch
-from lit_gans.training.callback import data_of
 from lit_gans.training.gan import Kind
 from lit_gans.training.losses import Scored, least_squares_discriminator, least_squares_generator
 from lit_gans.training.sampling import Weights
@@ -59,6 +57,7 @@ class CycleGAN(Translator):
         **kwargs: see `Translator` and `AdversarialModule`.
     """
 
+    needed_data = "images of two domains: use data=unpaired with two folders"
     generator_first = True
     discriminator_names = ("discriminator_a", "discriminator_b")
     directions = ("a_to_b", "b_to_a")
@@ -92,12 +91,6 @@ class CycleGAN(Translator):
         with self.building():
             self.generator = BothWays(translator(), translator())
             self.discriminator_a, self.discriminator_b = discriminator(), discriminator()
-
-    def setup(self, stage: str) -> None:
-        super().setup(stage)
-        data = data_of(self.trainer)
-        if data is not None and not isinstance(data, UnpairedSource | PairedSource):
-            raise RefusedInput("cyclegan needs images of two domains: use data=unpaired with two folders.")
 
     # ---- the batch: `input` has images of A and `image` has images of B, which are cropped independently
 
@@ -197,6 +190,7 @@ class CycleGAN(Translator):
         weights: Weights | None = None,
         batch_size: int = 256,
     ) -> Float[Tensor, "n c h w"]:
+        refuse_below(1, batch_size=batch_size)
         name = "input" if direction == "a_to_b" else "image"
         starts = range(0, len(inputs), batch_size)
         parts = (self.to_generator(inputs[start : start + batch_size]) for start in starts)

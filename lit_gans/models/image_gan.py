@@ -10,7 +10,7 @@ from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import Noise
 from lit_gans.networks import NetworkName, build_discriminator, build_generator, refuse_options
 from lit_gans.networks.blocks import Block
-from lit_gans.training.batch import Batch, refuse_layout
+from lit_gans.training.batch import Batch, refuse_label_layout, refuse_labels, refuse_layout
 from lit_gans.training.module import AdversarialModule
 
 
@@ -100,16 +100,22 @@ class ImageGAN(AdversarialModule):
         )
 
     def refuse_batch(self, batch: Batch) -> None:
-        """Raises `RefusedInput` if the images have an unexpected shape, or if labels are missing."""
+        """Raises `RefusedInput` if the images have an unexpected shape, or if labels are missing or no classes."""
         refuse_layout(batch["image"], self.image_shape)
-        if self.num_classes and "label" not in batch:
+        if not self.num_classes:
+            return
+        if "label" not in batch:
             raise RefusedInput(
                 f"the model has num_classes={self.num_classes}, but the loader yields no labels: it must yield pairs"
                 " (image, label), or dicts with image and label."
             )
+        refuse_labels(batch["label"], len(batch["image"]), self.num_classes)
 
     def condition(self, batch: Batch) -> tuple[Tensor, ...]:
-        return (batch["label"],) if self.num_classes else ()
+        if not self.num_classes:
+            return ()
+        refuse_label_layout(batch["label"])  # `refuse_batch` checks the first batch only
+        return (batch["label"],)
 
     def fake_condition(self, batch: Batch) -> tuple[Tensor, ...]:
         """Returns the labels of generated images: `fake_label` if the GAN samples it, otherwise the data's labels."""

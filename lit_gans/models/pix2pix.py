@@ -11,7 +11,7 @@ from torch.nn import functional
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise, mix
 from lit_gans.common.size import sides
-from lit_gans.data.contracts import PairedSource, UnpairedSource
+from lit_gans.data.contracts import UnpairedSource
 from lit_gans.data.images import to_unit_range
 from lit_gans.networks.blocks import cut, multiple_of, padded
 from lit_gans.networks.patchgan import PatchGAN
@@ -38,6 +38,7 @@ class Pix2Pix(Translator):
         **kwargs: see `Translator` and `AdversarialModule`.
     """
 
+    needed_data = "pairs: use data=digit_edges, data=emoji_lines or data=paired_folder"
     generator: UNet
 
     def __init__(self, l1_weight: Number = 100.0, input_channels: int | None = None, **kwargs: Any) -> None:
@@ -52,9 +53,8 @@ class Pix2Pix(Translator):
 
     def setup(self, stage: str) -> None:
         super().setup(stage)
-        data = data_of(self.trainer)
-        if data is not None and (isinstance(data, UnpairedSource) or not isinstance(data, PairedSource)):
-            raise RefusedInput("pix2pix needs pairs: use data=digit_edges, data=emoji_lines or data=paired_folder.")
+        if stage == "fit" and isinstance(data_of(self.trainer), UnpairedSource):  # its batches look like pairs
+            raise RefusedInput(f"{self.name} needs {self.needed_data}.")
 
     # ---- the batch: pairs with the same crop for both images, and dropout noise
 
@@ -72,6 +72,12 @@ class Pix2Pix(Translator):
         return {f"dropout_{index}": noise.uniform(f"dropout {index}", num, *s) for index, s in enumerate(shapes)}
 
     def augment(self, batch: Batch) -> Batch:
+        shapes = [tuple(batch[name].shape[-2:]) for name in ("input", "image")]
+        if shapes[0] != shapes[1]:  # crops of different sizes would show different parts
+            raise RefusedInput(
+                f"the loader yields pairs whose input has the height and width {shapes[0]}, but whose image has"
+                f" {shapes[1]}: {self.name} crops both images of a pair at the same position; resize them to one size."
+            )
         image, inputs = (self._jittered(batch[name], batch["jitter"]) for name in ("image", "input"))
         return {**batch, "image": image, "input": inputs}
 

@@ -105,6 +105,8 @@ class ProjectedGAN(ImageGAN):
             raise RefusedInput(
                 f"num_classes={self.num_classes}: the discriminators do not support class conditioning; use 0."
             )
+        if self.channels not in (1, 3):
+            raise RefusedInput(f"channels={self.channels}: the frozen classifier supports images with 1 or 3 channels.")
         if self.freeze_discriminator:
             raise RefusedInput("freeze_discriminator: the layers near the input are always frozen; use 0.")
 

@@ -85,7 +85,12 @@ def refuse_data(data: Any, channels: int) -> None:
         )
 
 
-def refuse_layout(images: Tensor, expected: tuple[int, int, int], name: str = "images", any_size: bool = False) -> None:
+def refuse_layout(
+    images: Tensor,
+    expected: tuple[int, int, int],
+    subject: str = "the loader yields images",
+    any_size: bool = False,
+) -> None:
     """Raises `RefusedInput` if images do not have the shape that the networks expect.
 
     The message suggests a fix: a permutation of the axes, a missing axis, or different settings.
@@ -93,7 +98,7 @@ def refuse_layout(images: Tensor, expected: tuple[int, int, int], name: str = "i
     Args:
         images: images of a batch.
         expected: channels, height and width.
-        name: name of the images, for the message.
+        subject: beginning of the message, which names the images.
         any_size: whether to accept any height and width, and to check only the channels.
     """
     shape = tuple(images.shape)
@@ -117,9 +122,36 @@ def refuse_layout(images: Tensor, expected: tuple[int, int, int], name: str = "i
         how = "set channels=3 of the model, or convert the images to one channel (torchvision.transforms.Grayscale)"
     else:
         how = "resize the images, or set channels and image_size of the model"
-    what = "images" if name == "images" else f"images of {name}"
     shown = shape[1:] if len(shape) == 4 else shape
-    raise RefusedInput(f"the loader yields {what} of shape {shown}, but the model expects {expected}: {how}.")
+    raise RefusedInput(f"{subject} of shape {shown}, but the model expects {expected}: {how}.")
+
+
+def refuse_labels(labels: Tensor, num: int, num_classes: int) -> None:
+    """Raises `RefusedInput` if labels are not the classes of `num` images. Synchronizes with the device."""
+    refuse_label_layout(labels)
+    if len(labels) != num:
+        raise RefusedInput(f"there are {len(labels)} labels for {num} images: expected one class index for each image.")
+    low, high = (int(value) for value in labels.aminmax())
+    if low < 0 or high >= num_classes:
+        raise RefusedInput(
+            f"the labels are numbers from {low} to {high}, but the model has num_classes={num_classes}, which are the"
+            f" classes 0 to {num_classes - 1}: renumber the classes, or set num_classes."
+        )
+
+
+def refuse_label_layout(labels: Tensor) -> None:
+    """Raises `RefusedInput` if labels are not a vector of class indices. Does not synchronize with the device."""
+    is_integer = labels.dtype in (torch.int32, torch.int64)
+    if labels.dim() == 1 and is_integer:
+        return
+    how = "yield one index for each image"
+    if labels.dim() in (1, 2):
+        column = "" if labels.dim() == 1 else "[:, 0]" if labels.shape[1] == 1 else ".argmax(1)"
+        how = f"use labels{column}{'' if is_integer or column == '.argmax(1)' else '.long()'}"
+    raise RefusedInput(
+        f"the labels are a tensor of {labels.dtype} and of shape {tuple(labels.shape)}, but the model expects class"
+        f" indices of shape (n,) and of torch.int64: {how}."
+    )
 
 
 def doubt_about_range(data: Any) -> str | None:
@@ -159,7 +191,8 @@ def split_batch(batch: Batch, num: int) -> list[Batch]:
     if size % num:
         raise RefusedInput(
             f"a batch of {size} images cannot be split into {num} equal pieces: the loader must yield batch_size x"
-            " n_critic x accumulate_gradients images."
+            " n_critic x accumulate_gradients images, in the last batch of an epoch, too: use"
+            " DataLoader(..., drop_last=True)."
         )
     pieces = {name: tensor.chunk(num) for name, tensor in batch.items()}
     return [{name: piece[index] for name, piece in pieces.items()} for index in range(num)]

@@ -166,6 +166,11 @@ class AdversarialModule(ImageSampler):
         super().__init__()
         refuse_below(1, latent_dim=latent_dim, n_critic=n_critic, r1_every=r1_every)
         refuse_below(1, generator_batch_multiple=generator_batch_multiple, accumulate_gradients=accumulate_gradients)
+        if self.generator_first and generator_batch_multiple > 1:
+            raise RefusedInput(
+                f"generator_batch_multiple={generator_batch_multiple}: the generator of {type(self).__name__} steps"
+                " first, on the same images as the discriminators; use 1."
+            )
         refuse_below(0, freeze_discriminator=freeze_discriminator)
         refuse_not_positive(clip_gradients=clip_gradients)
         refuse_weights(r1_gamma=r1_gamma, r2_gamma=r2_gamma)

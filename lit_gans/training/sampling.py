@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.modes import evaluating
 from lit_gans.common.noise import mix
 from lit_gans.common.precision import tf32
 from lit_gans.data.class_frequencies import in_proportion
 from lit_gans.data.contracts import Labeled
-from lit_gans.training.batch import Batch
+from lit_gans.training.batch import Batch, refuse_labels
 from lit_gans.training.gan import GANDefinition
 
 Weights = Literal["ema", "raw"]
@@ -89,8 +89,10 @@ class ImageSampler(GANDefinition):
             Images in [0, 1].
 
         Raises:
-            RefusedInput: if the generator has no class `label`, or if averaged weights are requested but do not exist.
+            RefusedInput: if a number is less than 1, if the generator has no class `label`, or if averaged weights are
+                requested but do not exist.
         """
+        refuse_below(1, num=num)
         return self.decode(
             self.sampling_inputs(num, seed),
             labels=self.labels(num, label),
@@ -150,8 +152,16 @@ class ImageSampler(GANDefinition):
             weights: see `sample`.
             batch_size: number of images generated at once.
             seed: seed of additional noise, such as dropout.
+
+        Raises:
+            RefusedInput: if there are no inputs, if they are not floats, if `labels` are not one class of the generator
+                for each input, or if averaged weights are requested but do not exist.
         """
-        labels = self.labels(len(inputs)) if labels is None else labels
+        refuse_below(1, batch_size=batch_size)
+        if labels is None:
+            labels = self.labels(len(inputs))
+        elif self.num_classes and len(inputs):
+            refuse_labels(labels, len(inputs), self.num_classes)
 
         def batches() -> Iterator[Batch]:
             for start in range(0, len(inputs), batch_size):
@@ -170,10 +180,21 @@ class ImageSampler(GANDefinition):
         network = self.sampling_generator(weights)
         with evaluating(network), torch.autocast(self.device.type, enabled=False), tf32(False):
             images = [self.generate(network, batch) for batch in batches]
+        if not images:
+            raise RefusedInput("there are no inputs to generate images from: pass at least one.")
         return self.to_unit_range(torch.cat(images).float())
 
     def to_generator(self, inputs: Tensor) -> Tensor:
-        """Converts inputs to the generator's device and dtype, which is float64 with precision=64-true."""
+        """Converts inputs to the generator's device and dtype, which is float64 with precision=64-true.
+
+        Raises:
+            RefusedInput: if the inputs are not floats, such as images of uint8, which would have another range.
+        """
+        if not inputs.is_floating_point():
+            raise RefusedInput(
+                f"the generator's inputs are a tensor of {inputs.dtype}: expected floats; images / 255 converts images"
+                " of uint8 to [0, 1]."
+            )
         return inputs.to(self.device, next(self.generator.parameters()).dtype)
 
     def latents(self, num: int, seed: int = 0) -> Float[Tensor, "n z"]:

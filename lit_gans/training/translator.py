@@ -48,6 +48,7 @@ class Translator(AdversarialModule):
 
     reuses_fake = True
     directions: ClassVar[tuple[Direction, ...]] = ("a_to_b",)  # directions in which the model translates
+    needed_data: ClassVar[str] = "images to translate"  # data for trainings of the model, for messages
     input_channels: int  # number of channels of the images of A
 
     def __init__(
@@ -93,16 +94,25 @@ class Translator(AdversarialModule):
         """Raises `RefusedInput` if a batch has no images to translate, or images with a wrong number of channels."""
         if "input" not in batch:
             raise RefusedInput(
-                f"{self.name} translates images, but the loader yields no images to translate: it must yield dicts"
-                " with input, images of A, and image, images of B."
+                f"{self.name} needs {self.needed_data}. The loader yields no images to translate: a loader of your own"
+                " must yield dicts with input, images of A, and image, images of B."
             )
         for name, channels in (("input", self.input_channels), ("image", self.channels)):
-            refuse_layout(batch[name], (channels, *sides(self.image_size)), name, any_size=True)
+            subject = f"the loader yields images of {name}"
+            refuse_layout(batch[name], (channels, *sides(self.image_size)), subject, any_size=True)
 
     def dummy_batch(self, num: int) -> Batch:
         return {"input": torch.empty(num, self.input_channels, *sides(self.image_size))}
 
     def _jittered(self, images: Tensor, numbers: Tensor) -> Tensor:
+        """Returns crops of images, see `jittered`. Raises `RefusedInput` if the images are smaller than the crops."""
+        size = sides(self.image_size)
+        if any(side < least for side, least in zip(images.shape[-2:], size, strict=True)):
+            raise RefusedInput(
+                f"the loader yields images of shape {tuple(images.shape[1:])}, but the model expects"
+                f" {(images.shape[1], *size)}, or larger images, which it crops: resize the images, or set image_size"
+                " of the model."
+            )
         return jittered(images, numbers, self.image_size, self.jitter)
 
     # ---- samples
@@ -130,10 +140,12 @@ class Translator(AdversarialModule):
             batch_size: number of images translated at once.
 
         Raises:
-            RefusedInput: if the model does not translate in that direction.
+            RefusedInput: if the model does not translate in that direction, or if the images are not floats or have a
+                wrong number of channels.
         """
         if direction not in self.directions:
             raise RefusedInput(f"direction={direction}: {self.name} only supports {' and '.join(self.directions)}.")
+        self.refuse_inputs(pictures, None)
         return self.decode_in(direction, pictures * 2 - 1, seed=seed, weights=weights, batch_size=batch_size)
 
     def forward(self, inputs: Tensor, labels: Tensor | None = None) -> Float[Tensor, "n c h w"]:
@@ -157,11 +169,12 @@ class Translator(AdversarialModule):
         return translations
 
     def refuse_inputs(self, inputs: Any, labels: Tensor | None) -> None:
-        """Raises `RefusedInput` if inputs of `forward` are not images, or if there are labels."""
+        """Raises `RefusedInput` if inputs of `forward` or `translate` are not images, or if there are labels."""
         if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
             kind = inputs.dtype if isinstance(inputs, Tensor) else type(inputs).__name__
-            raise RefusedInput(f"{self.name} translates images, a float tensor (n, c, h, w), but got {kind}.")
-        refuse_layout(inputs, (self.input_channels, *sides(self.image_size)), "input", any_size=True)
+            how = ": images / 255 converts images of uint8" if kind == torch.uint8 else ""
+            raise RefusedInput(f"{self.name} needs images in [0, 1], a float tensor (n, c, h, w), but got {kind}{how}.")
+        refuse_layout(inputs, (self.input_channels, *sides(self.image_size)), f"{self.name} got images", any_size=True)
         if labels is not None:
             raise RefusedInput(f"labels: {self.name} has no classes; leave them out.")
 
@@ -176,6 +189,12 @@ class Translator(AdversarialModule):
     ) -> Float[Tensor, "n c h w"]:
         """Returns translations in [0, 1] of images in [-1, 1], see `translate`."""
         return self.decode(inputs, weights=weights, seed=seed, batch_size=batch_size)
+
+    def latents(self, num: int, seed: int = 0) -> Float[Tensor, "n z"]:
+        """Raises `RefusedInput`, because the generator has no random latents."""
+        raise RefusedInput(
+            f"{self.name} generates images from images, not from random latents: use translate(pictures)."
+        )
 
     def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
         return self.sampling_share(torch.arange(num), num, seed, data)
@@ -194,8 +213,9 @@ class Translator(AdversarialModule):
         if isinstance(data, PairedSource):
             return data.held_out
         raise RefusedInput(
-            f"{self.name} needs images to translate: set input=FOLDER, or call translate(pictures); the callback"
-            " Samples needs a datamodule with images to translate."
+            f"{self.name} needs images to translate: set input=FOLDER, or call translate(pictures). Callbacks need a"
+            f" datamodule with held-out images (lit_gans.data.contracts.PairedSource or UnpairedSource): {self.name}"
+            f" needs {self.needed_data}."
         )
 
     def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Batch:

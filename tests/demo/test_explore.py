@@ -3,6 +3,7 @@ import pytest
 import torch
 from torch import nn
 
+from lit_gans.common.errors import RefusedInput
 from lit_gans.demo.app import Explorer
 
 
@@ -46,3 +47,8 @@ def test_a_generator_without_directions_has_no_sliders(tiny_gan):
 def test_other_channels_are_shown_side_by_side(tiny_gan, channels):
     image = Explorer(tiny_gan("gan", channels=channels)).image(0)
     assert image.shape == (384 // channels, 384, 3)
+
+
+def test_a_translator_is_refused_before_the_page_is_built(tiny_gan):
+    with pytest.raises(RefusedInput, match="pix2pix generates images from images, not from random latents"):
+        Explorer(tiny_gan("pix2pix"))

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from jaxtyping import config
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.latents.projection import project, pyramid_distance
@@ -51,3 +52,14 @@ def test_images_of_another_size_are_refused(tiny_gan):
         RefusedInput, match=r"the images have shape \(3, 16, 16\), but the model generates \(1, 16, 16\): resize"
     ):
         project(tiny_gan(), torch.zeros(2, 3, 16, 16))
+
+
+def test_integers_and_labels_that_are_no_classes_are_refused_as_are_translators(tiny_gan, monkeypatch):
+    monkeypatch.setattr(config, "jaxtyping_disable", True)  # as it is for users
+    targets = torch.zeros(2, 1, 16, 16)
+    with pytest.raises(RefusedInput, match=r"a tensor of torch\.uint8: expected floats"):
+        project(tiny_gan(), targets.byte())
+    with pytest.raises(RefusedInput, match="numbers from 1 to 3, but the model has num_classes=3"):
+        project(tiny_gan(num_classes=3), targets, labels=torch.tensor([1, 3]))
+    with pytest.raises(RefusedInput, match="pix2pix generates images from images, not from random latents"):
+        project(tiny_gan("pix2pix"), targets)

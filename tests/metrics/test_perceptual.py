@@ -84,6 +84,8 @@ def test_gray_images_are_repeated_to_color(images):
 
 def test_what_is_missing_is_named(tmp_path, squeezenet):
     assert perceptual_network("none", None, 7) is None
+    with pytest.raises(RefusedInput, match=r"perceptual_file=nothing\.pth has no effect with perceptual=none"):
+        perceptual_network("none", "nothing.pth", 3)
     with pytest.raises(
         RefusedInput, match="perceptual=lpips_vgg supports images with 1 or 3 channels, but the images have 4"
     ):

@@ -265,6 +265,7 @@ def test_refusals(module, tiny_gan, fit):
     with pytest.raises(RefusedInput, match=r"direction=b_to_a: pix2pix only supports a_to_b"):
         tiny_gan("pix2pix").translate(torch.rand(1, 1, 16, 16), direction="b_to_a")
 
-    for settings in ({"cycle_weight": -1.0}, {"identity_weight": float("nan")}, {"blocks": 0}):
-        with pytest.raises(RefusedInput, match=next(iter(settings))):
-            tiny_gan("cyclegan", **settings)
+    wrong = {"cycle_weight": -1.0, "identity_weight": float("nan"), "blocks": 0, "generator_batch_multiple": 2}
+    for name, value in wrong.items():
+        with pytest.raises(RefusedInput, match=name):
+            tiny_gan("cyclegan", **{name: value})

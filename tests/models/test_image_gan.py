@@ -1,6 +1,7 @@
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from jaxtyping import config
+from torch.utils.data import DataLoader, TensorDataset
 
 from lit_gans import DCGAN, Digits
 from lit_gans.common.errors import RefusedInput
@@ -112,3 +113,37 @@ def test_a_conditional_gan_learns_what_a_label_means(fit):
 def test_images_of_a_loader_that_the_model_cannot_take_are_named(tiny_gan, fit, shape, settings, sentence):
     with pytest.raises(RefusedInput, match=sentence):
         fit(tiny_gan(**settings), DataLoader(torch.zeros(16, *shape), batch_size=8), max_steps=1)
+
+
+LABELS = {
+    "from 1 on": (torch.arange(8) + 3, "the labels are numbers from 3 to 10, but the model has num_classes=10"),
+    "negative": (torch.arange(8) - 1, "from -1 to 6, .* the classes 0 to 9"),
+    "a column": (torch.arange(8)[:, None], r"of shape \(8, 1\), .* use labels\[:, 0\]\."),
+    "one-hot": (torch.eye(10)[:8], r"of torch.float32 and of shape \(8, 10\), .* use labels\.argmax\(1\)\."),
+    "floats": (torch.arange(8.0), r"of torch.float32 and of shape \(8,\), .* use labels\.long\(\)\."),
+    "a column of bytes": (torch.arange(8, dtype=torch.uint8)[:, None], r"use labels\[:, 0\]\.long\(\)\."),
+    "maps": (torch.zeros(8, 4, 4).long(), "yield one index for each image"),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_labels_that_are_no_classes_are_refused_with_what_would_be_right(tiny_gan, fit, monkeypatch, name):
+    monkeypatch.setattr(config, "jaxtyping_disable", True)  # as it is for users
+    labels, sentence = LABELS[name]
+    module, images = tiny_gan(num_classes=10), torch.zeros(8, 1, 16, 16)
+    with pytest.raises(RefusedInput, match=sentence):
+        fit(module, DataLoader(TensorDataset(images, labels), batch_size=8), max_steps=1)
+    with pytest.raises(RefusedInput, match=sentence):
+        module.decode(module.latents(8), labels=labels)
+    if labels.dim() == 2:
+        with pytest.raises(RefusedInput, match=sentence):
+            fit(module, DataLoader([(images, torch.arange(8)), (images, labels)], batch_size=None), max_steps=2)
+        assert module.trainer.global_step == 1, "every batch is checked"
+
+
+def test_labels_of_32_bits_train_and_other_numbers_of_labels_are_refused(tiny_gan, fit, monkeypatch):
+    monkeypatch.setattr(config, "jaxtyping_disable", True)  # as it is for users
+    module, images = tiny_gan(num_classes=10), torch.zeros(8, 1, 16, 16)
+    assert fit(module, DataLoader([(images, torch.arange(8).int())], batch_size=None), max_steps=1).global_step == 1
+    with pytest.raises(RefusedInput, match="there are 4 labels for 8 images"):
+        fit(module, DataLoader([(images, torch.arange(4))], batch_size=None), max_steps=1)

@@ -1,8 +1,13 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
+from jaxtyping import config
+from lightning.pytorch import LightningDataModule
 from PIL import Image
 from torch.nn import functional
+from torch.utils.data import DataLoader
 
 from lit_gans.callbacks import EMA, PairedMetrics
 from lit_gans.common.errors import RefusedInput
@@ -133,3 +138,60 @@ def test_l1_falls_by_half_on_held_out_digits(fit):
     measured = PairedMetrics(every_n_steps=1000, num_samples=100)
     fit(module, DigitEdges(image_size=16, batch_size=16), max_steps=80, callbacks=[EMA(), measured])
     assert measured.values["metric/l1"] < measured.first["metric/l1"] / 2
+
+
+class OwnData(LightningDataModule):
+    """A datamodule of a user, which has nothing but loaders."""
+
+    def train_dataloader(self):
+        generator = torch.Generator().manual_seed(0)
+        pairs = [torch.rand(2, 1, 16, 16, generator=generator) * 2 - 1 for _ in range(4)]
+        return DataLoader([{"input": pair[0], "image": pair[1]} for pair in pairs], batch_size=2)
+
+    predict_dataloader = train_dataloader
+
+
+@pytest.mark.parametrize("name", ["pix2pix", "cyclegan"])
+def test_a_datamodule_of_a_user_trains_and_predicts(tiny_gan, fit, name):
+    module = tiny_gan(name)
+    trainer = fit(module, OwnData(), max_steps=2)
+    assert trainer.global_step == 2
+    assert [len(images) for images in trainer.predict(module, datamodule=OwnData())] == [2, 2]
+
+
+def test_pairs_of_two_sizes_are_refused_in_every_batch(module, tiny_gan, fit):
+    same, other = torch.zeros(2, 1, 24, 24), torch.zeros(2, 1, 20, 24)
+    batches = [{"input": same, "image": same}, {"input": same, "image": other}]
+    sentence = r"input has the height and width \(24, 24\), but whose image has \(20, 24\): pix2pix crops both"
+    with pytest.raises(RefusedInput, match=sentence):
+        fit(module, DataLoader(batches, batch_size=None), max_steps=2)
+    assert module.trainer.global_step == 1
+    assert fit(tiny_gan("cyclegan"), DataLoader(batches, batch_size=None), max_steps=2).global_step == 2
+
+
+@pytest.mark.parametrize("name", ["pix2pix", "cyclegan", "autoencoder_kl"])
+@pytest.mark.parametrize("size", [(15, 16), (16, 8)])
+def test_images_that_are_smaller_than_the_crops_are_refused(tiny_gan, fit, name, size):
+    large, small = torch.zeros(2, 1, 16, 16), torch.zeros(2, 1, *size)
+    batches = [{"input": large, "image": large}, {"input": small, "image": small}]
+    sentence = rf"images of shape \(1, {size[0]}, {size[1]}\), but .* \(1, 16, 16\), or larger images, which it crops"
+    with pytest.raises(RefusedInput, match=sentence):
+        fit(tiny_gan(name), DataLoader(batches, batch_size=None), max_steps=2)
+
+
+@pytest.mark.parametrize("name", ["pix2pix", "cyclegan", "autoencoder_kl"])
+def test_images_that_are_no_floats_or_have_other_channels_are_refused(tiny_gan, monkeypatch, name):
+    monkeypatch.setattr(config, "jaxtyping_disable", True)  # as it is for users
+    module, images = tiny_gan(name), torch.zeros(2, 1, 16, 16, dtype=torch.uint8)
+    with pytest.raises(RefusedInput, match=r"a float tensor .* but got torch\.uint8: images / 255 converts"):
+        module.translate(images)
+    for decode in (module.decode, partial(module.decode_in, "a_to_b")):
+        with pytest.raises(RefusedInput, match=r"inputs are a tensor of torch\.uint8: expected floats"):
+            decode(images)
+    with pytest.raises(RefusedInput, match=rf"{module.name} got images of shape \(3, 16, 16\), but the model expects"):
+        module.translate(torch.zeros(2, 3, 16, 16))
+    for numbers in ({"batch_size": 0}, {"batch_size": -1}):
+        with pytest.raises(RefusedInput, match="must be at least 1"):
+            module.translate(images / 255, **numbers)
+    with pytest.raises(RefusedInput, match="no inputs"):
+        module.translate(torch.zeros(0, 1, 16, 16))

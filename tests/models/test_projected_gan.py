@@ -116,6 +116,8 @@ def test_the_network_of_its_loss_is_no_extractor(module, random_images, fit):
     ("settings", "message"),
     [
         ({"freeze_discriminator": 1}, "are always frozen"),
+        ({"channels": 2}, "channels=2: the frozen classifier supports images with 1 or 3 channels"),
+        ({"channels": 4}, "channels=4"),
         ({"feature_size": 16}, "feature_size=16"),
         ({"network": "dcgan", "num_classes": 10}, "the discriminators do not support class conditioning"),
         ({"network": "resnet", "lite": True}, "lite=True: the resnet networks have no such option"),

@@ -70,7 +70,8 @@ def test_losses_with_the_adaptive_weight(same, monkeypatch, quantizer, factor):
         monkeypatch.setattr(module, "LPIPS", nn.Identity)
         theirs = getattr(module, name)(disc_start=0, disc_weight=0.7, perceptual_weight=0.0, disc_num_layers=2)
         settings = {"multipliers": (1, 2), "blocks": 1, "perceptual": "none", "patch_depth": 2, "norm": "batch"}
-        settings |= {"quantizer": quantizer, "num_codes": 6, "adversarial_weight": 0.7, "kl_weight": 0.3}
+        settings |= {"quantizer": quantizer, "adversarial_weight": 0.7}
+        settings |= {"kl_weight": 0.3} if quantizer == "kl" else {"num_codes": 6}
         settings |= {"channels_last": False, "discriminator_start": 0, "generator_width": 8}
         ours = AutoencoderKL(image_size=16, **settings).double()
         copy_weights(theirs.discriminator, ours.discriminator)

@@ -146,3 +146,11 @@ def test_fixed_arguments_are_left_out_if_they_equal_the_defaults_or_no_other_arg
         assert not fixed & {*module.hparams}
         assert module.hparams["n_critic"] == 1, "defaults are kept"
         assert module.rebuilt().hparams == module.hparams
+
+
+@pytest.mark.parametrize("wrong", [{"num": 0}, {"num": -1}, {"batch_size": 0}, {"batch_size": -1}], ids=str)
+def test_numbers_of_images_below_1_are_refused(tiny_gan, wrong):
+    with pytest.raises(RefusedInput, match=f"{next(iter(wrong))}={next(iter(wrong.values()))} must be at least 1"):
+        tiny_gan().sample(**{"num": 4, **wrong})
+    with pytest.raises(RefusedInput, match="no inputs"):
+        tiny_gan().decode(torch.zeros(0, 6))
