@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import Noise, mix
+from lit_gans.common.precision import full_precision
 from lit_gans.metrics.extractors.base import in_color
 from lit_gans.metrics.extractors.efficientnet import EfficientNetLite, EfficientnetLite0
 from lit_gans.models.image_gan import ImageGAN
@@ -27,7 +28,7 @@ class FrozenFeatures:
 
     The network's input is normalized to (pixel - 127) / 128, as in the training of these weights. The authors' code
     normalizes the input to [-1, 1] instead. This class is not a module, so that its weights are neither trained nor
-    averaged, nor part of checkpoints.
+    averaged, nor part of checkpoints. Its weights are in float32 at least, even for images in half precision.
     """
 
     channels = (24, 40, 112, 320)
@@ -43,10 +44,13 @@ class FrozenFeatures:
     def __call__(self, images: Float[Tensor, "n c h w"]) -> Maps:
         """Returns feature maps of images in [-1, 1] at 1/4, 1/8, 1/16 and 1/32 of their height and width."""
         network = EfficientNetLite().eval().requires_grad_(False) if images.is_meta else self.load()
+        precise = full_precision(images)  # casting the weights to half precision would round them permanently
         weight = next(network.parameters())
-        if (weight.device, weight.dtype) != (images.device, images.dtype):
-            network.to(images)
-        return network.maps((in_color(images) * 127.5 + 0.5) / 128)[1:]
+        if (weight.device, weight.dtype) != (precise.device, precise.dtype):
+            network.to(precise)
+        maps = network.maps((in_color(precise) * 127.5 + 0.5) / 128)[1:]
+        # without autocast, the projections of half-precision images have weights in half precision (FSDP)
+        return maps if precise is images else [features.to(images.dtype) for features in maps]
 
 
 class ProjectedGAN(ImageGAN):

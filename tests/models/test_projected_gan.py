@@ -45,6 +45,18 @@ def test_a_training_changes_heads_and_generator_and_leaves_features_and_projecti
     assert not any(torch.equal(other[name], before[name]) for name in projections)
 
 
+@pytest.mark.parametrize("r1_gamma", [0.0, 0.1])
+def test_half_precision_leaves_the_features_in_float32(module, random_images, fit, r1_gamma):
+    gan = module(r1_gamma=r1_gamma)
+    features = [weight.clone() for weight in gan._features.load().parameters()]
+    fit(gan, random_images(), max_steps=2, precision="bf16-mixed")
+    assert all(torch.equal(*pair) for pair in zip(features, gan._features.load().parameters(), strict=True))
+    assert {weight.dtype for weight in gan._features.load().parameters()} == {torch.float32}
+    images = torch.rand(2, 3, 32, 32) * 2 - 1
+    half, full = (gan._features(images.bfloat16().to(dtype)) for dtype in (torch.bfloat16, torch.float32))
+    assert all(torch.equal(one, other.bfloat16()) for one, other in zip(half, full, strict=True))
+
+
 def test_losses_are_sums_of_the_hinge_over_the_discriminators_and_reach_the_generator(module):
     gan = module(feature_size=64, image_size=(16, 32))
     real, fake = torch.rand(2, 4, 1, 16, 32) * 2 - 1
