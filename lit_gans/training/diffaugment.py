@@ -27,7 +27,8 @@ def augmented(images: Images, names: tuple[Augmentation, ...], numbers: Float[Te
         names: names of the augmentations.
         numbers: random numbers in [0, 1), with `NUM_NUMBERS[name]` columns for each name.
     """
-    columns = torch.split(numbers.to(images.dtype), [NUM_NUMBERS[name] for name in names], dim=1)
+    # numbers keep their precision: in half precision, numbers just below 1 would become 1, and shift images too far
+    columns = torch.split(numbers, [NUM_NUMBERS[name] for name in names], dim=1)
     for name, part in zip(names, columns, strict=True):
         images = _FUNCTIONS[name](images, part)
     return images
@@ -35,7 +36,7 @@ def augmented(images: Images, names: tuple[Augmentation, ...], numbers: Float[Te
 
 def color(images: Images, numbers: Float[Tensor, "n 3"]) -> Images:
     """Adds -0.5 to 0.5 to the brightness, then scales saturation by 0 to 2, and then contrast by 0.5 to 1.5."""
-    brightness, saturation, contrast = numbers[:, :, None, None, None].unbind(1)
+    brightness, saturation, contrast = numbers.to(images.dtype)[:, :, None, None, None].unbind(1)
     images = images + (brightness - 0.5)
     gray = images.mean(1, keepdim=True)
     images = gray + (images - gray) * (2 * saturation)

@@ -50,6 +50,20 @@ def test_small_cutout_hides_a_fifth_of_the_size():
     assert (columns.min(), columns.max()) == (3, 6)
 
 
+@pytest.mark.parametrize("name", ["translation", "cutout", "small_cutout"])
+def test_images_in_half_precision_are_augmented_at_the_same_positions(name):
+    images, numbers = torch.ones(3, 1, 64, 64), torch.tensor([[0.9985, 0.9985], [0.5, 0.9999], [0.123, 0.456]])
+    half = augmented(images.bfloat16(), (name,), numbers)
+    assert half.dtype == torch.bfloat16
+    assert torch.equal(half.float(), augmented(images, (name,), numbers))
+
+
+def test_colors_of_images_in_half_precision_stay_in_half_precision():
+    half = augmented(IMAGES.bfloat16(), ("color",), NUMBERS)
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.float(), color(IMAGES, NUMBERS), rtol=0, atol=0.05)
+
+
 @pytest.mark.parametrize("name", ["color", "translation", "cutout", "small_cutout"])
 def test_gradients_pass_through(name):
     images, numbers = IMAGES[:2, :, :5, :5].double().requires_grad_(), NUMBERS[:2].double()
