@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.modes import evaluating, frozen
+from lit_gans.common.noise import mix
 from lit_gans.training.batch import refuse_labels
 from lit_gans.training.module import AdversarialModule
 from lit_gans.training.sampling import Weights
@@ -68,7 +69,7 @@ def project(
         follow: function that wraps the steps, for example `tqdm.tqdm`.
 
     Returns:
-        The latents, and the `pyramid_distance` between their images and the targets.
+        The latents, and the `pyramid_distance` between their images, as `decode` generates them, and the targets.
 
     Raises:
         RefusedInput: the module has no latents, the targets are not floats or do not have the image size of the module,
@@ -92,7 +93,9 @@ def project(
     labels = None if labels is None else labels.to(device)
 
     def images_of(latents: Tensor, of_labels: Tensor | None) -> Tensor:
-        return module.to_unit_range(module.generate(network, module.sampling_batch(latents, of_labels, 0)).float())
+        return module.to_unit_range(
+            module.generate(network, module.sampling_batch(latents, of_labels, mix(0, 0))).float()
+        )
 
     with frozen(network.parameters()):
         with evaluating(network), torch.enable_grad():
@@ -109,9 +112,9 @@ def project(
                 loss.sum().backward()
                 optimizer.step()
                 schedule.step()
-        with evaluating(network), torch.no_grad():
-            projected = latents.detach()
-            return projected.cpu(), pyramid_distance(images_of(projected, labels), targets).cpu()
+        projected = latents.detach()
+        images = module.decode(projected, labels=labels, weights=weights).to(device)
+        return projected.cpu(), pyramid_distance(images, targets).cpu()
 
 
 @torch.no_grad()

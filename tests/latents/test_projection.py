@@ -14,6 +14,16 @@ def test_the_distance_is_the_mean_difference_at_every_scale():
     assert pyramid_distance(one, one).tolist() == [0, 0, 0]
 
 
+def test_the_distances_are_those_of_decoded_latents_also_with_map_noise(tiny_gan):
+    module = tiny_gan("projected_gan")
+    for layer in module.generator.modules():
+        if getattr(layer, "noise_weight", None) is not None:
+            torch.nn.init.ones_(layer.noise_weight)
+    targets = torch.rand(3, *module.image_shape)
+    latents, distances = project(module, targets, steps=1, starts=2)
+    assert torch.equal(pyramid_distance(module.decode(latents), targets), distances)
+
+
 @pytest.mark.runs
 @pytest.mark.parametrize("num_classes", [0, 10])
 def test_finds_images_that_the_generator_can_make(tiny_gan, num_classes):
