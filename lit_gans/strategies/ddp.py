@@ -56,7 +56,7 @@ class NetworkDDP(NetworkStrategy):
         powersgd_rank: rank of the low-rank approximation.
         hierarchical: whether to reduce gradients within each node first, then between the first ranks of the nodes.
         sync_batchnorm: whether batch norm uses the statistics of the batches of all ranks. CUDA only.
-        timeout: maximum time that a rank waits for the other ranks once all ranks have started, in seconds.
+        timeout: seconds that a rank waits for the others, once all have started.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
     Raises:

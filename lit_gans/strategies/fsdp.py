@@ -72,8 +72,8 @@ class NetworkFSDP(NetworkStrategy):
     as well.
 
     Running statistics of batch norm are averaged over the ranks after each training step. Checkpoints are single files
-    that contain full tensors under their original names, including optimizer states. They can be loaded on a single
-    CPU, and training can be resumed from them under any strategy and with any number of ranks.
+    with full tensors under their original names, including optimizer states. They can be loaded on a single CPU, and
+    resumed under any strategy and with any number of ranks.
 
     Args:
         wrap: `network` unshards a full network at once; `layer` unshards one layer at a time. Networks in
@@ -84,8 +84,8 @@ class NetworkFSDP(NetworkStrategy):
         param_dtype: precision of the weights in forward and backward passes. The optimizer steps shards in float32.
         reduce_dtype: precision in which gradients are averaged over the ranks.
         sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint. A checkpoint is then
-            a folder, which is loaded and resumed in the same way as a file.
-        timeout: maximum time that a rank waits for the other ranks once all ranks have started, in seconds.
+            a folder, used like a file.
+        timeout: seconds that a rank waits for the others, once all have started.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
     Raises:

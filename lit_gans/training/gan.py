@@ -83,10 +83,7 @@ class GANDefinition(LightningModule):
     backend: Backend
 
     def begin_training(self) -> None:
-        """Called before the first iteration, with or without Lightning; does nothing by default.
-
-        A GAN can load networks that it does not train, or raise `RefusedInput`.
-        """
+        """Called before the first iteration, for example to load frozen networks; does nothing by default."""
 
     # ---- the batch of a step
 

@@ -98,8 +98,7 @@ class AdversarialModule(ImageSampler):
         accumulate_gradients: number of microbatches per step. The step uses the mean of their gradients.
         clip_gradients: maximum norm of a network's gradient, after unscaling. null disables clipping.
         r1_gamma: weight of the R1 penalty on every discriminator (Mescheder et al. 2018). It can be a schedule. 0
-            disables R1. Batch norm is supported: the gradient of an image then includes its effect on the scores of
-            the other images in the batch, see `r1_penalty`.
+            disables R1. For batch norm, see `r1_penalty`.
         r2_gamma: weight of the R2 penalty, which is R1 at the generated images. It can be a schedule. 0 disables R2.
         r1_every: R1 and R2 are applied every `r1_every` iterations, with `r1_every` times their weight (Karras et al.
             2020, B). They are part of the iteration's optimizer step, so learning rate and betas need no correction.
@@ -109,15 +108,13 @@ class AdversarialModule(ImageSampler):
         generator_optimizer: settings of the generator's optimizer.
         discriminator_optimizer: settings of the discriminators' optimizers. Each discriminator has its own optimizer.
         channels_last: whether networks and images use the channels-last memory layout, which makes convolutions faster
-            on CPU and CUDA. FSDP and DeepSpeed support contiguous weights only, so only images and feature maps have
-            this layout there.
-        tf32: whether convolutions and matrix products of a training step use TF32 on CUDA where they are in float32.
-            TF32 is faster, and keeps 10 bits of the mantissa. Under bf16 and fp16, operations that stay in float32
-            always use TF32. Samples and metrics never do.
+            on CPU and CUDA. Under FSDP and DeepSpeed, only images and feature maps have this layout.
+        tf32: whether training steps use TF32 (10 bits of the mantissa) on CUDA where they compute in float32. Under
+            bf16 and fp16, they always do. Samples and metrics never do.
         compile: whether to compile the networks in place. Forward passes that a gradient penalty differentiates twice
             run uncompiled.
-        freeze_discriminator: number of convolutions to freeze in each discriminator, counted from the input layer.
-            Freezing is meant for fine-tuning (Mo et al. 2020).
+        freeze_discriminator: number of convolutions to freeze in each discriminator, from the input layer on, for
+            fine-tuning (Mo et al. 2020).
         diffaugment: augmentations of the discriminators' input, both real and generated images. They help on small
             datasets (Zhao et al. 2020).
         augmentation: pipeline of augmentations of the discriminators' input, both real and generated images. Its

@@ -64,23 +64,21 @@ class PackedData(ImageData):
         value_range: stored values that become black and white. Required for files with floating-point numbers, negative
             numbers or more than 16 bits. Values outside of the range are clipped, and the number of such files is
             logged. null uses 0 and 255 for 8-bit files, and 0 and 65535 for 16-bit files.
-        crop: `center` crops the largest central region that has the aspect ratio of the images. A number crops a
-            central square of that side length in pixels, and [height, width] crops a central rectangle. `none` does
-            not crop. If the cropped region has another aspect ratio than the images, resizing distorts it.
+        crop: `center` crops the largest central region that has the aspect ratio of the images, a number a central
+            square of that side length in pixels, and [height, width] a central rectangle. `none` does not crop.
+            Resizing distorts regions of another aspect ratio.
         background: color behind transparent pixels (red, green, blue), each from 0 to 255. Used only for 1 and 3
             channels.
-        class_weights: relative frequencies of the classes. `balanced` samples all classes equally often. A mapping of
-            class names to numbers, such as {cat: 1, dog: 3}, samples the classes in these proportions. null uses each
-            image once per epoch.
+        class_weights: relative frequencies of the classes. `balanced` samples all classes equally often, a mapping of
+            class names to numbers, such as {cat: 1, dog: 3}, in these proportions. null uses each image once per epoch.
         flip: whether to flip half of the images horizontally, by a random bit that depends on (seed, epoch, image).
         max_pixels: maximum number of pixels of a file, because a small file with many pixels can exhaust the memory.
             null sets no limit.
         on_error: `raise` raises an error at the first unreadable file; `skip` skips unreadable files and lists them.
-        placement: where the images are stored during training: on the accelerator (`device`), in main memory
-            (`memory`), or on disk (`disk`), where they are memory-mapped. `auto` uses the accelerator if the images fit
-            into half of its free memory. Otherwise, it uses main memory by the same rule, or else the disk.
-        cache: folder of packed images; null uses `LIT_GANS_CACHE`, or `lit_gans` in the user's cache folder if the
-            variable is not set.
+        placement: where the images are during training: on the accelerator (`device`), in main memory (`memory`), or
+            memory-mapped on disk (`disk`). `auto` uses the first of these that has room for them in half of its free
+            memory.
+        cache: folder of packed images; null uses `LIT_GANS_CACHE`, or else `lit_gans` in the user's cache folder.
         batch_size, seed: see `ImageData`.
         num_workers: number of worker processes that load batches; null uses 2 workers for `disk`, otherwise 0.
 

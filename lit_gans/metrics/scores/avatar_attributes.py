@@ -30,16 +30,15 @@ class AvatarAttributes(StoredFeatures):
     - `combinations_by_chance`: fraction of the real faces whose combination also occurs in another real face. For a
       generator that draws new faces from the distribution of real faces, `combinations_known` is about equal to this
       fraction. For a generator that has memorized its training data, it is far larger.
-    - `held_out_drawn`, with `held_out`: fraction of the generated faces that have the combination of options, which the
-      training data lack. A generator that memorizes does not draw it.
-    - `held_out_by_chance`, with `held_out`: the same fraction for a generator that composes, whose attributes are
-      independent: the product of the fractions of the generated faces that have the options of one attribute each.
+    - `held_out_drawn`, with `held_out`: fraction of the generated faces that match the rule. A generator that memorizes
+      draws none.
+    - `held_out_by_chance`, with `held_out`: the same fraction if the attributes of the generated faces were independent.
 
     See `FeatureScore` for further arguments.
 
     Args:
         combined: attributes that `combinations_known` and `combinations_by_chance` combine.
-        held_out: the rule that was excluded from the training data; see `Avatars`.
+        held_out: rule that was excluded from the training data, see `Avatars`.
 
     Raises:
         RefusedInput: the extractor is not an `AvatarsExtractor`, or an attribute or an option does not exist.

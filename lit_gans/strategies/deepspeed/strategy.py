@@ -91,8 +91,8 @@ class NetworkDeepSpeed(NetworkStrategy):
         config: DeepSpeed settings, or the path of a JSON file with such settings. These settings override the other
             arguments.
         sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint. A checkpoint is then
-            a folder, which is loaded and resumed in the same way as a file.
-        timeout: maximum time that a rank waits for the other ranks once all ranks have started, in seconds.
+            a folder, used like a file.
+        timeout: seconds that a rank waits for the others, once all have started.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
     Raises:
