@@ -27,12 +27,12 @@ class AvatarAttributes(StoredFeatures):
     - `options_missing`: number of options that occur in at least 1 % of the real faces, but in no generated face.
     - `combinations_known`: fraction of the generated faces whose combination of options also occurs in a real face.
       Only the attributes in `combined` are compared, because they are predicted most reliably.
-    - `combinations_by_chance`: fraction of the real faces whose combination also occurs in another real face. For a
-      generator that draws new faces from the distribution of real faces, `combinations_known` is about equal to this
-      fraction. For a generator that has memorized its training data, it is far larger.
+    - `combinations_by_chance`: fraction of the real faces whose combination also occurs in another real face. A
+      generator that draws new faces has about as many known combinations, one that has memorized its training data far
+      more.
     - `held_out_drawn`, with `held_out`: fraction of the generated faces that match the rule. A generator that memorizes
       draws none.
-    - `held_out_by_chance`, with `held_out`: the same fraction if the attributes of the generated faces were independent.
+    - `held_out_by_chance`, with `held_out`: the same fraction if the generated attributes were independent.
 
     See `FeatureScore` for further arguments.
 
