@@ -24,7 +24,7 @@ from lit_gans.common.errors import RefusedInput, install_command, nearest
 from lit_gans.config.completed import experiment_file, with_defaults
 from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, SEARCH_PATH, group_of, option, register
 from lit_gans.config.mistakes import DONE, error_message, exit_with_2
-from lit_gans.config.overrides import SWEEP_FLAGS, key_of, quoted, value_of, with_search_path
+from lit_gans.config.overrides import SWEEP_FLAGS, key_of, quoted, replacing_nodes, value_of, with_search_path
 from lit_gans.config.registry import IMPORT_VARIABLE, without_loss
 from lit_gans.config.signatures import schema, target_class, without_remains
 
@@ -48,7 +48,7 @@ def compose(*overrides: str, config_name: str = "train") -> DictConfig:
         for notice in notices:
             logger.warning(notice)
     with _errors_with_hints(config_name, arguments):
-        return _compose(config_name, quoted(arguments))
+        return _compose(config_name, replacing_nodes(quoted(arguments)))
 
 
 def _compose(config_name: str, overrides: list[str]) -> DictConfig:
@@ -106,7 +106,8 @@ def hydra_command(
         with _errors_with_hints(config_name, arguments, failures):
             known.extend(_known_keys(config_name, arguments))
             try:
-                run_hydra(with_search_path(quoted(arguments), last=SEARCH_PATH), run_job, CONFIG_PACKAGE, config_name)
+                overrides = replacing_nodes(quoted(arguments))
+                run_hydra(with_search_path(overrides, last=SEARCH_PATH), run_job, CONFIG_PACKAGE, config_name)
             except ValueError:
                 if failures or scores or DONE in codes or not codes:
                     raise
