@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 SWEEP_FLAGS = ("-m", "--multirun")
@@ -66,8 +65,9 @@ def _removals(argument: str) -> Iterator[str]:
     key = key_of(argument)
     if key is None or "_target_" not in argument.partition("=")[2]:
         return
-    override: Override = OverridesParser.create().parse_override(argument)
-    values = override.value().list if override.is_choice_sweep() else [override.value()]
+    override = OverridesParser.create().parse_override(argument)
+    value: Any = override.value()
+    values = value.list if override.is_choice_sweep() else [value]
     names = dict.fromkeys(name for value in values for name in _nodes(value, key))
     for name in names:
         # `++` accepts a nested key that the previous node lacks; without it, Hydra refuses an unknown key

@@ -32,7 +32,12 @@ def test_arguments_take_the_metrics_of_their_data():
     assert with_defaults([]) == (["experiment=dcgan_digits"], [])
     assert with_defaults(["data=ring"]) == (["data=ring", "metrics=modes"], [])
     several_models = ["model=dcgan,autoencoder_kl", "data=folder"]
-    for given in (several_models, ["data=ring", "metrics=none"], ["experiment=gan_ring", "data=folder"], ["data=digits,mnist"]):
+    for given in (
+        several_models,
+        ["data=ring", "metrics=none"],
+        ["experiment=gan_ring", "data=folder"],
+        ["data=digits,mnist"],
+    ):
         assert with_defaults(given) == (given, [])
 
 

@@ -129,6 +129,12 @@ def _run_or_sweep(typed: list[str], notices: list[str]) -> int:
         raise RefusedInput(
             f"{RUN_FOLDER}= has no effect with -m: use hydra.sweep.dir=FOLDER, in which every run gets a folder."
         )
+    root = folders.get("trainer.default_root_dir")
+    if root is not None and "," not in root:
+        raise RefusedInput(
+            f"trainer.default_root_dir={root} with -m would be the folder of every run: use hydra.sweep.dir=FOLDER, in"
+            " which every run gets a folder."
+        )
     if "resume=auto" in arguments and "hydra.sweep.dir" not in keys:
         raise RefusedInput(
             "resume=auto would train every run again in a new folder: add hydra.sweep.dir=FOLDER to continue the sweep"
