@@ -85,7 +85,8 @@ class GenerativeCallback(Callback):
     left_out: Mapping[str, str] = {}  # maps each requested score that is not measured to the reason
     # what two callbacks of this class would both do, for an error message; empty if a trainer can have several of them
     conflict: str = ""
-    module_class: type[LightningModule] = LightningModule  # class of the modules that the callback supports
+    # class of the modules that the callback supports; `setup` refuses others, so overrides must call it
+    module_class: type[LightningModule] = LightningModule
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -93,7 +94,6 @@ class GenerativeCallback(Callback):
             cls.__init__ = converts_arguments(cls.__init__)  # type: ignore[method-assign]
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Raises `RefusedInput` if the callback does not support the module. Overrides must call this method."""
         if not isinstance(pl_module, self.module_class):
             raise RefusedInput(
                 f"{type(self).__name__} supports only modules of {self.module_class.__name__}, such as DCGAN, but this"
