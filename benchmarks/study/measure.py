@@ -66,7 +66,7 @@ def built(cell: Cell, *overrides: str) -> tuple[Any, Trainer]:
     ranks, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     settings = [f"trainer.accelerator={cell.labels['device']}", f"trainer.devices={local}"]
     settings += [f"trainer.num_nodes={ranks // local}", "callbacks=none", "metrics=none", "logger=none"]
-    settings += ["trainer.enable_checkpointing=false", "trainer.enable_progress_bar=false", "trainer.max_steps=-1"]
+    settings += ["trainer.enable_progress_bar=false", "trainer.max_steps=-1"]
     config = compose(*cell.overrides, *settings, "trainer.use_distributed_sampler=false", *overrides)
     nodes = {name: OmegaConf.to_container(config[name], resolve=True) for name in ("model", "trainer")}
     nothing = {"data": {"_target_": "lightning.pytorch.LightningDataModule"}, "seed": 0}
@@ -230,7 +230,7 @@ def curve(cell: Cell) -> dict[str, Any]:
         settings += [f"metrics.num_samples={samples}", f"metrics.batch_size={min(250, samples)}", "logger=none"]
         settings += [f"trainer.default_root_dir={folder}", "trainer.max_steps=-1", "trainer.log_every_n_steps=1"]
         settings += ["trainer.devices=1", *(f"callbacks.{name}=null" for name in _ABSENT)]
-        settings += ["trainer.enable_progress_bar=false", "trainer.enable_checkpointing=false"]
+        settings += ["trainer.enable_progress_bar=false"]
         module, data, trainer = build(compose(*cell.overrides, *settings))
         _keep_learning_rates(module)
         trace = _Trace(cell, *callbacks_of(trainer, Throughput), *callbacks_of(trainer, Measurement))

@@ -94,6 +94,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._requeue_signal: int | None = None
         self._has_validated = False  # whether a validation has ended in this run
         self._measured_at = -1  # iteration of the last measurement in this process
+        self._batch_ended_at = 0  # iteration at the end of the previous batch
         self._last_at = -1  # iteration of the last saved checkpoint, or -1 if a measurement followed it
         self.stopped_by_signal = False  # whether a signal stopped the training early; equal on all ranks
 
@@ -209,6 +210,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         self._saved_at = monotonic()
         self._exchange.start(trainer, self._saved_at)
         self._has_validated = False
+        self._batch_ended_at = trainer.global_step
         # a measurement that is repeated after a resume is not in the checkpoint
         self._last_at = -1 if self._measured_at == trainer.global_step else trainer.global_step
         refuse_other_run(trainer)
@@ -254,7 +256,9 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         value = self._monitor.latest(trainer, self._measured_at == step)
         if value is not None:
             self._save_best(trainer, value)
-        is_due = is_save_due or step % self.every_n_train_steps == 0
+        # modules with manual optimization may step several optimizers, or none, in a batch
+        previous, self._batch_ended_at = self._batch_ended_at, step
+        is_due = is_save_due or step // self.every_n_train_steps > previous // self.every_n_train_steps
         if is_due or self._recent.is_permanent(step) or is_last_iteration(trainer):
             self._save_last(trainer)
 

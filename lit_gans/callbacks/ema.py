@@ -34,6 +34,7 @@ class EMA(GenerativeCallback):
     """
 
     updates_average = True
+    module_class = AdversarialModule
     conflict = "update the averaged generator"
 
     def __init__(self, decay: float = 0.999, half_life: Number | None = None) -> None:

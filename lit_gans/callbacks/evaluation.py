@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Int64
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from lit_gans.callbacks.checkpoint import RunCheckpoint, refuse_other_run
@@ -80,6 +80,7 @@ class Measurement(GenerativeCallback):
     """
 
     samples_average = True
+    module_class = AdversarialModule
     headline: str
     directions: dict[str, str | None] = {}
 
@@ -123,7 +124,9 @@ class Measurement(GenerativeCallback):
 
     # ---- schedule and logging of measurements
 
-    def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        assert isinstance(pl_module, AdversarialModule)  # otherwise, `setup` of the base class raises an error
         if stage == "fit":
             self.prepare(trainer, pl_module)
 

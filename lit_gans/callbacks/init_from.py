@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
 from torch import nn
 
 from lit_gans.checkpoints.diffusers import is_published
@@ -43,11 +43,14 @@ class InitFrom(GenerativeCallback):
     """
 
     conflict = "initialize the networks"
+    module_class = AdversarialModule
 
     def __init__(self, checkpoint: str) -> None:
         self.checkpoint = checkpoint
 
-    def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        assert isinstance(pl_module, AdversarialModule)  # otherwise, `setup` of the base class raises an error
         if stage == "fit" and trainer.ckpt_path is None and trainer.global_step == 0:
             for sentence in self.load(pl_module):
                 logger.info("init_from: %s", sentence)

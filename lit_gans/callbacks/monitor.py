@@ -189,6 +189,7 @@ class StopOnPlateau(GenerativeCallback):
         self, patience: int | None = None, monitor: str = "auto", mode: Literal["auto", "min", "max"] = "auto"
     ) -> None:
         refuse_below(1, patience=patience)
+        self.monitor = monitor
         self.patience, self._monitor = patience, Monitor(None if patience is None else monitor, mode)
         self.reads_logged = self._monitor.reads_logged
         self.best_value: float | None = None
@@ -213,7 +214,8 @@ class StopOnPlateau(GenerativeCallback):
         self.best_value, self.waited = state_dict["best_value"], state_dict["waited"]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._monitor.refuse_unmeasured(trainer)  # called here, because callbacks set their `directions` in `setup`
+        # called here, because callbacks set their `directions` in `setup`, and even if the training is never stopped
+        Monitor(self.monitor, "auto").refuse_unmeasured(trainer)
         if self.patience is None:
             return
         if not directions_of(trainer):

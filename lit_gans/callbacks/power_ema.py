@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -54,6 +54,7 @@ class PowerEMA(GenerativeCallback):
     """
 
     conflict = "write the same snapshots of averages"
+    module_class = AdversarialModule
 
     def __init__(self, widths: tuple[float, ...] = (0.05, 0.1), num: int = 50) -> None:
         refuse_below(1, num=num)
@@ -124,7 +125,7 @@ class PowerEMA(GenerativeCallback):
             self._write(trainer, pl_module)
         self._averages, self._full = [], self._full_averages()
 
-    def on_exception(self, trainer: Trainer, pl_module: AdversarialModule, exception: BaseException) -> None:
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         if self._averages and sharding(trainer.strategy) is None:  # other ranks might have exited
             self._averages, self._full = [], self._full_averages()
 

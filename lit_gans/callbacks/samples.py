@@ -15,7 +15,7 @@ from torchvision.transforms.functional import pil_to_tensor
 from lit_gans.callbacks.checkpoint import refuse_other_run
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import replacing, set_aside, writing
-from lit_gans.common.errors import refuse_below, refuse_not_positive
+from lit_gans.common.errors import refuse_below
 from lit_gans.data.contracts import Plottable
 from lit_gans.data.images import write_grid
 from lit_gans.training.callback import GenerativeCallback, continues_run, data_of
@@ -25,6 +25,7 @@ GRIDS = "samples"  # name of the folder of the sample grids in a run folder
 FILM = "training.gif"
 _KEY = "samples"  # key of the grids in loggers
 _MAX_FRAMES = 100  # maximum number of frames of the animation
+_MIN_FRAME_RATE = 0.002  # GIF stores the duration of a frame as at most 65,535 hundredths of a second
 _MAX_FRAME_SIZE = 768  # maximum width and height of a frame, in pixels
 
 
@@ -46,15 +47,16 @@ class Samples(GenerativeCallback):
         frames_per_second: frame rate of the animation.
 
     Raises:
-        RefusedInput: If a number is below 1, or if the frame rate is not positive.
+        RefusedInput: If a number is below 1, or if the frame rate is below 0.002.
     """
 
     samples_average = True
+    module_class = AdversarialModule
     conflict = "write the same sample grids"
 
     def __init__(self, every_n_steps: int = 100, num: int = 64, seed: int = 0, frames_per_second: float = 4.0) -> None:
         refuse_below(1, every_n_steps=every_n_steps, num=num)
-        refuse_not_positive(frames_per_second=frames_per_second)
+        refuse_below(_MIN_FRAME_RATE, frames_per_second=frames_per_second)
         self.every_n_steps, self.num, self.seed = every_n_steps, num, seed
         self.frames_per_second = frames_per_second
         self._iterations: list[int] = []  # iterations of this run's grids

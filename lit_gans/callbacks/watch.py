@@ -54,6 +54,8 @@ class Watch(GenerativeCallback):
         RefusedInput: If a number is out of range.
     """
 
+    module_class = AdversarialModule
+
     def __init__(self, every_n_steps: int = 100, patience: int = 500, minutes: float = 3.0) -> None:
         refuse_below(1, every_n_steps=every_n_steps, patience=patience)
         refuse_below(0, minutes=minutes)

@@ -141,7 +141,7 @@ def speed(config: dict[str, Any], seconds: float, images: LightningDataModule) -
     """
     devices = config["trainer"].get("devices")
     short = {"devices": devices if isinstance(devices, list) and len(devices) == 1 else 1, "num_nodes": 1}
-    short |= dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    short |= dict.fromkeys(("enable_progress_bar", "enable_model_summary"), False)
     short |= {"max_steps": ENDLESS, "max_epochs": -1}
     without = dict.fromkeys(("callbacks", "metrics", "logger", "init_from")) | {"resume": "none"}
     with process_state_restored():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lit_gans.checkpoints.remote import is_address
 from lit_gans.config.completed import is_experiment_file
-from lit_gans.config.overrides import SWEEP_FLAGS, key_of
+from lit_gans.config.overrides import SWEEP_FLAGS, is_removal, key_of
 
 RUN_FOLDER = "hydra.run.dir"
 _SWEEP_PREFIXES = ("hydra.sweep", "hydra/sweeper", "hydra.launcher", "hydra/launcher")  # includes `hydra.sweeper.`
@@ -26,7 +26,7 @@ def arguments_of_job(typed: list[str], overrides: list[str]) -> list[str]:
     by_key = {key_of(item): item for item in overrides}
     kept = [item for item in typed if item not in SWEEP_FLAGS and not item.startswith(_SWEEP_PREFIXES)]
     # values that hydra.sweeper.params sets are not among the typed arguments
-    from_sweeper = [item for key, item in by_key.items() if key not in map(key_of, kept)]
+    from_sweeper = [item for key, item in by_key.items() if key not in map(key_of, kept) and not is_removal(item)]
     return [*(item if is_experiment_file(item) else by_key.get(key_of(item), item) for item in kept), *from_sweeper]
 
 

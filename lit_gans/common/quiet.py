@@ -21,6 +21,8 @@ _RANKS = ("RANK", "SLURM_PROCID", "LOCAL_RANK")  # set by torchrun, by SLURM and
 def quiet() -> None:
     """Hides third-party warnings that users cannot act on, and prints the log records of this package to stderr.
 
+    Warnings are printed without the file and the line that raised them.
+
     Rank 0 prints records of level INFO and above. The other ranks only print records of level WARNING and above.
     Calling this function repeatedly does not print records twice.
     """
@@ -28,10 +30,18 @@ def quiet() -> None:
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     for notice in _NOTICES:
         warnings.filterwarnings("ignore", message=f"(?s){notice}")
+    warnings.formatwarning = _without_source
     package_logger = logging.getLogger("lit_gans")
     package_logger.setLevel(logging.INFO if _is_rank_zero() else logging.WARNING)
     if not any(isinstance(handler, _ToStderr) for handler in package_logger.handlers):
         package_logger.addHandler(_ToStderr())
+
+
+def _without_source(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """Replaces `warnings.formatwarning`."""
+    return f"warning: {message}\n"
 
 
 class _ToStderr(logging.StreamHandler):

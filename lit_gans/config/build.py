@@ -15,6 +15,7 @@ from typing import Any
 
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.pytorch import Callback, LightningDataModule, Trainer, seed_everything
+from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.strategies import DDPStrategy
 from omegaconf import DictConfig, OmegaConf
@@ -32,6 +33,7 @@ from lit_gans.training.module import AdversarialModule
 _UNSUPPORTED = {
     "callbacks": "callbacks.NAME._target_=CLASS adds a callback, callbacks=none removes all callbacks",
     "logger": "use logger=NAME, or logger=none",
+    "enable_checkpointing": "callbacks.checkpoint=null removes the checkpoints",
     "overfit_batches": "use trainer.limit_train_batches",
 }
 
@@ -69,6 +71,7 @@ def to_cli(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
     config = resolve(config)
     trainer = {key: value for key, value in config["trainer"].items() if key != "_target_"}
     trainer["callbacks"] = [*_callbacks(config).values()]
+    trainer["enable_checkpointing"] = _saves_checkpoints(config)
     trainer["logger"] = [node for node in (config.get("logger") or {}).values() if node] or False
     nodes = {"model": config["model"], "data": config["data"], "trainer": trainer}
     return {"seed_everything": config["seed"], **to_class_path(nodes)}
@@ -85,6 +88,15 @@ def _callbacks(config: dict[str, Any]) -> dict[str, Any]:
     rest = {key: node for key, node in nodes.items() if key not in measurements}
     nodes = {**rest, "metrics": config.get("metrics"), **measurements, "init_from": _init_from(config)}
     return {key: node for key, node in nodes.items() if node}
+
+
+def _saves_checkpoints(config: dict[str, Any]) -> bool:
+    """Returns whether a callback saves checkpoints.
+
+    If no callback does, Lightning would add its `ModelCheckpoint`, whose checkpoints `resume=auto` does not find.
+    """
+    nodes = _callbacks(config).items()
+    return any(is_node(node) and issubclass(target_class(node["_target_"], key), Checkpoint) for key, node in nodes)
 
 
 def _is_measurement(node: Any, key: str) -> bool:
@@ -109,8 +121,10 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
             f"resume={config['resume']}: build does not start the training: leave out resume=, and pass the path of a"
             " checkpoint to the trainer, trainer.fit(module, datamodule=data, ckpt_path=PATH)."
         )
+    if config["seed"] is None:  # which Lightning would treat as 0
+        raise RefusedInput("seed=null is not valid: expected a whole number.")
     with refusing(f"seed={config['seed']!r} is not valid"):
-        seed_everything(int(config["seed"]), verbose=False)  # `int` raises for None, which Lightning would treat as 0
+        seed_everything(int(config["seed"]), verbose=False)
     data = construct(config["data"], "data", LightningDataModule)
     module = construct(config["model"], "model", AdversarialModule)
     callbacks = [construct(node, name, Callback) for name, node in _callbacks(config).items()]
@@ -119,13 +133,26 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     _refuse_log_folders(loggers)
     end_earlier_training(loggers)
     node = dict(config["trainer"])
+    _refuse_limits(node)
     for name, alternative in _UNSUPPORTED.items():
         if node.pop(name, None) not in (None, schema(Trainer)[name]):
             raise RefusedInput(f"trainer.{name} cannot be set: {alternative}.")
+    node["enable_checkpointing"] = _saves_checkpoints(config)
     with constructing_trainer():
         trainer = construct(node, "trainer", Trainer, callbacks=callbacks, logger=loggers or False)
     refuse_settings(trainer)
     return module, data, trainer
+
+
+def _refuse_limits(trainer: dict[str, Any]) -> None:
+    """Raises `RefusedInput` for limits of a training that Lightning refuses without their format."""
+    if trainer.get("max_steps", -1) is None:
+        raise RefusedInput("trainer.max_steps=null is not valid: expected a number of iterations, or -1 for no limit.")
+    limit = trainer.get("max_time")
+    if limit is not None and not (isinstance(limit, dict) or re.fullmatch(r"\d+(:\d\d){3}", str(limit).strip())):
+        raise RefusedInput(
+            f"trainer.max_time={limit} is not valid: expected days:hours:minutes:seconds, such as '00:02:00:00'."
+        )
 
 
 @contextmanager

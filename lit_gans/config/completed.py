@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from importlib.resources import files
 from pathlib import Path
 
@@ -25,7 +26,8 @@ _ALTERNATIVE_METRICS = "efficientnet_lite2"  # used if a loss of the model uses 
 def with_defaults(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Adds the default experiment if no experiment, model or data is set. Otherwise adds metrics that suit the data.
 
-    The default metrics use a digit classifier, whose values are meaningless for photographs.
+    The default metrics use a digit classifier, whose values are meaningless for photographs. For a list of data or of
+    models, no metrics are added: each job of the sweep calls this function with its own overrides.
 
     Args:
         arguments: command-line arguments.
@@ -41,6 +43,8 @@ def with_defaults(arguments: list[str]) -> tuple[list[str], list[str]]:
     if has_metrics or not (isinstance(source, type) and issubclass(source, ImageData)):
         return arguments, []
     model = option(f"model/{values.get('model')}")
+    if model is None and re.search(r"[,(]", values.get("model", "")):
+        return arguments, []
     seen = model.trains_against if isinstance(model, type) and issubclass(model, AdversarialModule) else ()
     metrics, notices = suitable_metrics(values["data"], source.metrics, seen)
     return [*arguments, f"metrics={metrics}"], notices

@@ -22,11 +22,12 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from lit_gans.common._compat.hydra import run_hydra
 from lit_gans.common.errors import RefusedInput, install_command, nearest
 from lit_gans.config.completed import experiment_file, with_defaults
-from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, SEARCH_PATH, group_of, option, register
+from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, SEARCH_PATH, group_of, option, options, register
 from lit_gans.config.mistakes import DONE, error_message, exit_with_2
-from lit_gans.config.overrides import SWEEP_FLAGS, key_of, quoted, value_of, with_search_path
+from lit_gans.config.overrides import SWEEP_FLAGS, key_of, quoted, replacing_nodes, value_of, with_search_path
 from lit_gans.config.registry import IMPORT_VARIABLE, without_loss
-from lit_gans.config.signatures import schema, target_class, without_remains
+from lit_gans.config.signatures import is_node, schema, target_class, without_remains
+from lit_gans.training.optim import OptimizerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ def compose(*overrides: str, config_name: str = "train") -> DictConfig:
         for notice in notices:
             logger.warning(notice)
     with _errors_with_hints(config_name, arguments):
-        return _compose(config_name, quoted(arguments))
+        return _compose(config_name, replacing_nodes(quoted(arguments)))
 
 
 def _compose(config_name: str, overrides: list[str]) -> DictConfig:
@@ -56,6 +57,8 @@ def _compose(config_name: str, overrides: list[str]) -> DictConfig:
     GlobalHydra.instance().clear()
     with initialize_config_module(CONFIG_PACKAGE, version_base="1.3"):
         config = hydra_compose(config_name, with_search_path(overrides, last=SEARCH_PATH))
+        _log_dropped_settings(config_name, config, with_search_path(overrides, last=SEARCH_PATH))
+    _drop_leftovers(config, overrides)
     _refuse_without_effect(config, overrides)
     _refuse_unused_keys(config, overrides, overrides, _known_keys(config_name, overrides))
     return config
@@ -85,6 +88,8 @@ def hydra_command(
         def checked() -> int:
             nonlocal score
             overrides = HydraConfig.get().overrides.task
+            _log_dropped_settings(config_name, config, [*HydraConfig.get().overrides.hydra, *overrides])
+            _drop_leftovers(config, overrides)
             _refuse_without_effect(config, overrides)
             _refuse_unused_keys(config, overrides, arguments, known)
             result = job(config)
@@ -106,7 +111,8 @@ def hydra_command(
         with _errors_with_hints(config_name, arguments, failures):
             known.extend(_known_keys(config_name, arguments))
             try:
-                run_hydra(with_search_path(quoted(arguments), last=SEARCH_PATH), run_job, CONFIG_PACKAGE, config_name)
+                overrides = replacing_nodes(quoted(arguments))
+                run_hydra(with_search_path(overrides, last=SEARCH_PATH), run_job, CONFIG_PACKAGE, config_name)
             except ValueError:
                 if failures or scores or DONE in codes or not codes:
                     raise
@@ -133,6 +139,47 @@ def function_config(function: Callable[..., Any]) -> str:
     node = {"defaults": ["_self_", *options, *quiet], "hydra": hydra, **shared, **arguments}
     ConfigStore.instance().store(name=function.__name__, node=node)
     return function.__name__
+
+
+def _drop_leftovers(config: DictConfig, overrides: Sequence[str]) -> None:
+    """Removes the settings of an experiment that belong to options which `none` or `auto` have replaced.
+
+    With `callbacks=none`, only callbacks that overrides set are kept. With `strategy=auto`, the arguments of the
+    experiment's strategy are removed.
+    """
+    typed = [(key_of(override) or "").rpartition("@")[2] for override in overrides]
+    if "callbacks=none" in overrides:
+        kept = {key.split(".")[1] for key in typed if key.startswith("callbacks.")}
+        config.callbacks = {name: node for name, node in config.callbacks.items_ex(resolve=False) if name in kept}
+    is_set = any(key.startswith("trainer.strategy") for key in typed)
+    if "strategy=auto" in overrides and not is_set:
+        config.trainer.strategy = "auto"
+
+
+def _log_dropped_settings(config_name: str, config: DictConfig, overrides: Sequence[str]) -> None:
+    """Logs the settings of an optimizer that a name replaces, such as `model.generator_optimizer=AdamW`."""
+    for override in overrides:
+        key = key_of(override) or ""
+        if not re.fullmatch(r"model\.\w+_optimizer", key) or not isinstance(OmegaConf.select(config, key), str):
+            continue
+        previous: Any = OmegaConf.select(
+            hydra_compose(config_name, [each for each in overrides if each != override]), key
+        )
+        if not isinstance(previous, DictConfig):
+            continue
+        values: Any = OmegaConf.to_container(previous)
+        defaults = schema(OptimizerConfig(values["name"]))
+        changed = [name for name, value in values.items() if value is not None and value != defaults.get(name)]
+        shown = [name if is_node(values[name]) else f"{name}={values[name]}" for name in changed]
+        if shown:
+            logger.info(
+                "%s drops %s of %s; %s.name=%s keeps them",
+                override,
+                ", ".join(shown),
+                values["name"],
+                key,
+                value_of(override),
+            )
 
 
 def _refuse_without_effect(config: DictConfig, overrides: Iterable[str]) -> None:
@@ -189,6 +236,11 @@ def _refuse_dropped_argument(config: DictConfig, override: str) -> None:
     node = OmegaConf.select(config, parent) if parent else None
     if not isinstance(node, DictConfig) or "_target_" not in node or name == "_target_":
         return
+    if name == "decay" and node.get("half_life") is not None:  # of `EMA`
+        raise RefusedInput(
+            f"{override} has no effect, because {parent}.half_life is set, and replaces it: set {parent}.half_life,"
+            f" or add {parent}.half_life=null."
+        )
     arguments: Any = OmegaConf.to_container(node)
     target = arguments.pop("_target_")
     known = without_remains(target_class(target, parent), arguments)
@@ -208,6 +260,8 @@ def _errors_with_hints(
         arguments: command-line arguments.
         failures: errors that the job raised. These errors are not converted.
     """
+    for argument in arguments:
+        _refuse_no_option(argument)
     try:
         yield
     except Exception as error:
@@ -220,10 +274,29 @@ def _errors_with_hints(
         text = error_message(error).rstrip(".")
         unknown = re.match(r"Could not override '(.*?)'\. To append", text)
         if unknown:
-            text = f"there is no key {unknown[1]!r}"
+            missing = str(getattr(error.__cause__, "full_key", None) or unknown[1])
+            text = f"there is no key {missing!r}"
             adds = f"to add an object, write +{unknown[1]}=CLASS." if unknown[1].endswith("._target_") else ""
             hint = adds or hint or f"lit-gans {config_name} --help lists the keys."
         raise RefusedInput(f"{text}{f'; {hint}' if hint else '.'}") from error
+
+
+def _refuse_no_option(argument: str) -> None:
+    """Raises `RefusedInput` for `GROUP=null`, which Hydra does not accept, and for the removal of a required group."""
+    key, _, place = (key_of(argument) or argument.removeprefix("~")).partition("@")
+    if key not in GROUPS or not (argument.endswith("=null") or argument == f"~{key}"):
+        return
+    remedies = {"schedule": "constant", "strategy": "auto", "precision": "fp32"}
+    remedy = "none" if "none" in options(key) else remedies.get(key)
+    if argument.startswith("~") and (place or remedy):
+        return
+    if remedy is not None:
+        how = f"use {argument.partition('=')[0]}={remedy}"
+    elif key == "score":
+        how = f"use {place}=null"
+    else:
+        how = f"leave it out, or choose an option with {argument.strip('~').partition('=')[0]}=NAME"
+    raise RefusedInput(f"{argument} is not valid: {how}.")
 
 
 def _refuse_bare(config_name: str, arguments: Sequence[str]) -> None:

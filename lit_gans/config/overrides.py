@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -41,6 +42,47 @@ def quoted(arguments: list[str]) -> list[str]:
     """
     is_sweep = any(flag in arguments for flag in SWEEP_FLAGS)
     return [_quoted(argument, is_sweep) for argument in arguments]
+
+
+def replacing_nodes(arguments: list[str]) -> list[str]:
+    """Adds overrides with which a value with a `_target_` replaces the node of its key.
+
+    Hydra merges mappings, so a class that is typed with some of its arguments would keep the others of the experiment.
+    `key=null` before `key={_target_: CLASS, ...}` removes the previous node.
+
+    Args:
+        arguments: quoted arguments, see `quoted`.
+    """
+    return [item for argument in arguments for item in (*_removals(argument), argument)]
+
+
+def is_removal(override: str) -> bool:
+    """Returns whether `replacing_nodes` has added an override of a nested key."""
+    return override.startswith("++") and override.endswith("=null")
+
+
+def _removals(argument: str) -> Iterator[str]:
+    key = key_of(argument)
+    if key is None or "_target_" not in argument.partition("=")[2]:
+        return
+    override = OverridesParser.create().parse_override(argument)
+    value: Any = override.value()
+    values = value.list if override.is_choice_sweep() else [value]
+    names = dict.fromkeys(name for value in values for name in _nodes(value, key))
+    for name in names:
+        # `++` accepts a nested key that the previous node lacks; without it, Hydra refuses an unknown key
+        yield f"{'' if name == key and not argument.startswith('+') else '++'}{name}=null"
+
+
+def _nodes(value: Any, key: str) -> Iterator[str]:
+    """Yields the keys of the outermost mappings with a `_target_` in a value. Hydra replaces lists itself."""
+    if not isinstance(value, dict):
+        return
+    if "_target_" in value:
+        yield key
+        return
+    for name, item in value.items():
+        yield from _nodes(item, f"{key}.{name}")
 
 
 def value_of(argument: str) -> Any:

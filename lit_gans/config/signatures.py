@@ -19,6 +19,7 @@ from functools import cache
 from typing import Any
 
 from jsonargparse import ArgumentParser
+from lightning.pytorch.strategies import Strategy
 from omegaconf import MISSING
 
 from lit_gans.checkpoints.format import to_plain
@@ -98,18 +99,18 @@ def to_class_path(node: Any, key: str = "") -> Any:
 
 
 def without_remains(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Drops arguments that belong to a different optimizer or schedule.
+    """Drops arguments that belong to a different optimizer, schedule or strategy.
 
-    Hydra merges an optimizer or schedule into the arguments of the previous optimizer or schedule, so RMSprop would
-    keep Adam's betas. Arguments that belong to no optimizer or schedule are kept, so that validation reports them.
+    Hydra merges an optimizer, schedule or strategy into the arguments of the previous one, so RMSprop would keep Adam's
+    betas. Arguments that belong to no optimizer, schedule or strategy are kept, so that validation reports them.
     """
     if cls is OptimizerConfig and arguments.get("name") in optimizer_names():
         known = _optimizer_arguments()[arguments["name"]]
         of_any = set().union(*_optimizer_arguments().values())
-    elif issubclass(cls, Schedule):
+    elif issubclass(cls, Schedule | Strategy):
         known = _schema(cls).keys()
-        schedules = classes("lit_gans.training.schedules", Schedule).values()
-        of_any = {name for schedule in schedules for name in _schema(schedule)}
+        package, base = ("training.schedules", Schedule) if issubclass(cls, Schedule) else ("strategies", Strategy)
+        of_any = {name for other in classes(f"lit_gans.{package}", base).values() for name in _schema(other)}
     else:
         return arguments
     return {name: value for name, value in arguments.items() if name in known or name not in of_any}

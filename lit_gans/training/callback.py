@@ -85,11 +85,20 @@ class GenerativeCallback(Callback):
     left_out: Mapping[str, str] = {}  # maps each requested score that is not measured to the reason
     # what two callbacks of this class would both do, for an error message; empty if a trainer can have several of them
     conflict: str = ""
+    # class of the modules that the callback supports; `setup` refuses others, so overrides must call it
+    module_class: type[LightningModule] = LightningModule
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
             cls.__init__ = converts_arguments(cls.__init__)  # type: ignore[method-assign]
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if not isinstance(pl_module, self.module_class):
+            raise RefusedInput(
+                f"{type(self).__name__} supports only modules of {self.module_class.__name__}, such as DCGAN, but this"
+                f" module is of {type(pl_module).__name__}: remove {type(self).__name__} from the callbacks."
+            )
 
     def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
         """Returns whether the callback loads a state of a checkpoint whose key differs from its `state_key`."""

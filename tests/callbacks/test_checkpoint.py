@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 from lightning.pytorch.callbacks import LambdaCallback
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader
 
@@ -53,6 +54,30 @@ def kept(tiny_gan, random_images, fit, tmp_path):
 
 def numbered(kind, *steps):
     return {f"{kind}-{step:08d}": step for step in steps}
+
+
+class StepsTwoOptimizers(LightningModule):
+    """Does not step its first optimizer in the first batch: the iterations after its batches are 1, 3, 5 and so on."""
+
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+        self.layers = nn.ModuleList(nn.Linear(1, 1) for _ in range(2))
+
+    def training_step(self, batch, batch_idx):
+        for optimizer, layer in list(zip(self.optimizers(), self.layers, strict=True))[batch_idx == 0 :]:
+            optimizer.zero_grad()
+            self.manual_backward(layer.weight.sum())
+            optimizer.step()
+
+    def configure_optimizers(self):
+        return [torch.optim.SGD(layer.parameters(), 0.1) for layer in self.layers]
+
+
+def test_iterations_that_skip_the_number_are_saved_after_it(kept):
+    """No checkpoint was saved, because no iteration was a multiple of four."""
+    seen = kept(9, model=StepsTwoOptimizers(), every_n_train_steps=4)
+    assert seen == {1: {}, 3: {}, 5: {"last": 5}, 7: {"last": 5}, 9: {"last": 9}}
 
 
 def test_by_default_the_last_one_is_kept_by_generator_iterations(kept, tiny_gan):

@@ -3,7 +3,9 @@
 from functools import partial
 
 import pytest
-from lightning.pytorch import LightningDataModule
+import torch
+from lightning.pytorch import LightningDataModule, LightningModule
+from torch import nn
 
 from lit_gans import callbacks
 from lit_gans.callbacks.watch import Watch
@@ -48,11 +50,51 @@ from tests.tiny import RandomImages, fit, random_images, tiny_gan
         (tiny_gan, {"augmentation": "ada"}),
         (callbacks.ModeMetrics, {"every_n_steps": 0}),
         (callbacks.Samples, {"frames_per_second": 0.0}),
+        (callbacks.Samples, {"frames_per_second": 0.001}),  # the GIF failed after the last iteration
     ],
 )
 def test_values_out_of_range_or_of_another_type_are_refused_at_construction(callback, wrong):
     with pytest.raises(RefusedInput, match=rf"({'|'.join(wrong)})=.* (must |is not valid: expected )"):
         callback(**wrong)
+
+
+class Other(LightningModule):
+    """A module that is no GAN of this package."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+
+    def training_step(self, batch):
+        return self.layer.weight.sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        callbacks.EMA(),
+        callbacks.PowerEMA(),
+        callbacks.Samples(),
+        Watch(),
+        callbacks.PathLength(),
+        callbacks.InitFrom("zoo/dcgan_digits"),
+    ],
+    ids=lambda callback: type(callback).__name__,
+)
+def test_another_module_than_a_gan_is_refused(tmp_path, callback):
+    """Lightning raised an AttributeError."""
+    name = type(callback).__name__
+    with pytest.raises(RefusedInput, match=f"^{name} supports only .* of Other: remove {name} from the callbacks.$"):
+        fit(Other(), random_images(), 1, callbacks=[callback], default_root_dir=tmp_path)
+
+
+def test_a_key_of_early_stopping_that_nothing_measures_is_refused_even_without_patience(tmp_path):
+    stopping = callbacks.StopOnPlateau(monitor="metric/nonsense")
+    with pytest.raises(RefusedInput, match=r"^monitor=metric/nonsense: nothing measures it"):
+        fit(tiny_gan(), random_images(), 1, callbacks=[stopping], default_root_dir=tmp_path)
 
 
 class Bands(RandomImages):

@@ -57,6 +57,19 @@ def test_a_run_with_all_of_its_iterations_is_not_trained_and_says_so(train, fini
     assert contents() == finished
 
 
+@pytest.mark.runs
+def test_a_run_that_its_time_has_ended_is_not_trained_and_says_so(train):
+    """Lightning's timer resumes, too: no iteration was trained, and the command said "Done"."""
+    line = [*TINY, "trainer.max_time=00:00:00:01", "resume=auto"]
+    assert train(*line) == 0
+    reached = read_checkpoint(RUN)["global_step"]
+    assert train(*line) == 0
+    assert f"is at iteration {reached}, and trainer.max_time=00:00:00:01. Use a larger trainer.max_time" in train.out
+    assert "Done" not in train.out
+    assert train(*TINY, "trainer.max_time=00:00:10:00", f"trainer.max_steps={reached + 1}", "resume=auto") == 0
+    assert f"Done: {reached + 1} iterations" in train.out
+
+
 @pytest.mark.parametrize(("other", "sentence"), [("seed=5", "seed=0 instead of 5"), ("data.channels=3", "channels=")])
 def test_a_run_of_other_settings_with_all_of_its_iterations_is_refused(train, finished, other, sentence):
     assert train(*TINY, "logger=default", "trainer.max_steps=2", "resume=auto", other) == 2

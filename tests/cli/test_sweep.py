@@ -104,6 +104,29 @@ def test_a_continued_sweep_has_the_rows_of_its_finished_runs(train, tmp_path):
 
 
 @pytest.mark.runs
+@pytest.mark.parametrize("key", ["model.latent_dim", "data.batch_size", "callbacks.ema.decay"])
+def test_a_continued_sweep_does_not_resume_the_run_of_another_job(train, tmp_path, key):
+    """Its table had the name of this job beside the values of the other."""
+    values = {"model.latent_dim": "56", "data.batch_size": ("40", "50"), "callbacks.ema.decay": ("0.5", "0.6")}[key]
+    points = ["model=gan", "data=ring", "metrics=none", "logger=csv", "trainer.accelerator=cpu"]
+    sweep = [*points, "-m", "hydra.sweep.dir=S"]
+    assert train(*sweep, f"{key}={values[0]},{values[1]}", "trainer.max_steps=1") == 0, train.err
+    assert train(*sweep, f"{key}={values[1]},{values[0]}", "trainer.max_steps=2", "resume=auto") == 2
+    assert train.err.count("is of another job") == 2
+    assert f"S/0/checkpoints/last.ckpt, at iteration 1, is of another job: it was trained with {key}=" in train.err
+    assert train(*sweep, f"{key}={values[0]},{values[1]}", "trainer.max_steps=2", "resume=auto") == 0, train.err
+
+
+@pytest.mark.runs
+def test_each_job_is_measured_as_it_would_be_alone(train, tmp_path):
+    small = ["model=gan", "logger=none", "trainer.accelerator=cpu", "trainer.max_steps=1", "metrics.num_samples=100"]
+    assert train(*small, "-m", "hydra.sweep.dir=S", "data=digits,ring") == 0, train.err
+    configs = [yaml.safe_load((tmp_path / f"S/{number}/config.yaml").read_text()) for number in range(2)]
+    classes = [config["metrics"]["_target_"].rpartition(".")[2] for config in configs]
+    assert classes == ["GenerativeMetrics", "ModeMetrics"]
+
+
+@pytest.mark.runs
 def test_a_sweep_ends_with_its_table_and_image(train, tmp_path, monkeypatch):
     def loss(self, fake, batch):
         self.log("gradient_size", float(self.global_step))

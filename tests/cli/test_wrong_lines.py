@@ -64,6 +64,20 @@ train TINY trainer.gradient_clip_val=1 | use model.clip_gradients=1
 train TINY trainer.logger=true | trainer.logger cannot be set: use logger=NAME, or logger=none.
 train TINY trainer.logger=false | trainer.logger cannot be set: use logger=NAME, or logger=none.
 train TINY -m seed=0,1 hydra.run.dir=wanted | hydra.run.dir= has no effect with -m: use hydra.sweep.dir=FOLDER
+train TINY -m seed=0,1 trainer.default_root_dir=all | would be the folder of every run: use hydra.sweep.dir=FOLDER
+train TINY logger=null | logger=null is not valid: use logger=none.
+train TINY precision=null | precision=null is not valid: use precision=fp32.
+train TINY schedule@model.generator_optimizer.schedule=null | use schedule@model.generator_optimizer.schedule=constant.
+train TINY score@metrics.scores.kid=null | is not valid: use metrics.scores.kid=null.
+train TINY trainer=null | trainer=null is not valid: leave it out, or choose an option with trainer=NAME.
+train TINY ~model | ~model is not valid: leave it out, or choose an option with model=NAME.
+train TINY ~trainer | ~trainer is not valid: leave it out
+train ~experiment | ~experiment is not valid: leave it out
+train TINY model.generator_optimizer={nonsense:1} | there is no key 'model.generator_optimizer.nonsense'
+train experiment=r3gan_cifar10 callbacks.ema.decay=0.9 | no effect, because callbacks.ema.half_life is set, and replaces
+train TINY callbacks.early_stopping.monitor=metric/nonsense | monitor=metric/nonsense: nothing measures it
+fit -c run/config.yaml | run/config.yaml is the configuration of lit-gans train: use run/run.yaml
+fit --model DCGAN --data Digits --seed_everything 5 --data.seed 5 | the networks and the data use model.seed=0: set --mo
 train TINY -m seed=0,1 resume=auto | add hydra.sweep.dir=FOLDER to continue the sweep in this folder
 train TINY trainer.num_nodes=2 | trainer.num_nodes=2: the address of the first node is not set
 train TINY precision=fp16 | AMP with fp16 is not supported on CPU

@@ -1,4 +1,5 @@
 import logging
+import warnings
 
 import pytest
 
@@ -33,3 +34,9 @@ def test_an_epoch_shorter_than_the_logging_interval_is_no_warning(tiny_gan, rand
     """Which pytest would turn into an error."""
     quiet()
     fit(tiny_gan("gan"), random_images(), 1, logger=CSVMetrics(str(tmp_path)))
+
+
+def test_warnings_are_printed_without_their_source(monkeypatch):
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    quiet()
+    assert warnings.formatwarning("the best starts anew", UserWarning, "a.py", 3) == "warning: the best starts anew\n"

@@ -94,7 +94,7 @@ def composed(*options):
     """Returns a tiny run without metrics, loggers and callbacks."""
     quick = ["metrics=none", "callbacks=none", "logger=none", "trainer.accelerator=cpu", "trainer.max_steps=1"]
     tiny = ["data.image_size=16", "data.batch_size=4", "model.generator_width=4", "model.discriminator_width=4"]
-    return resolve(compose(*options, *quick, *tiny, "+trainer.enable_checkpointing=false"))
+    return resolve(compose(*options, *quick, *tiny))
 
 
 def run_with(path, key, value):

@@ -11,7 +11,8 @@ from lit_gans.callbacks import GenerativeMetrics
 from lit_gans.cli.commands.fit import _run
 from lit_gans.config.build import resolve, to_cli
 from lit_gans.config.groups import options
-from lit_gans.config.signatures import construct
+from lit_gans.config.signatures import construct, schema, to_class_path
+from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.training.callback import callbacks_of
 
 KEYS = {"optimizer": "optimizer@model.generator_optimizer", "schedule": "schedule@model.generator_optimizer.schedule"}
@@ -43,7 +44,10 @@ def test_every_option_composes(line):
     ("override", "sentence"),
     [
         ("seed=-1", "seed=-1 is not valid: -1 is not in bounds, numpy accepts from 0 to 4294967295"),
-        ("seed=null", "seed=None is not valid"),
+        ("seed=null", "seed=null is not valid: expected a whole number"),
+        ("trainer.max_steps=null", "trainer.max_steps=null is not valid: expected a number of iterations, or -1"),
+        ("trainer.max_time=5", "trainer.max_time=5 is not valid: expected days:hours:minutes:seconds"),
+        ("+trainer.enable_checkpointing=false", "cannot be set: callbacks.checkpoint=null removes the checkpoints"),
         ("trainer.max_steps=0", "trainer.max_steps=0 trains nothing"),
         ("trainer.limit_train_batches=0", "trainer.limit_train_batches=0 trains nothing"),
         ("resume=nowhere/last.ckpt", r"build does not start the training: .* trainer.fit\(.*, ckpt_path=PATH\)"),
@@ -128,6 +132,39 @@ def test_metrics_none_also_leaves_out_the_settings_of_an_experiment_s_metrics():
     assert "num_samples" in config.metrics
     assert resolve(config)["metrics"] is None
     assert resolve(OmegaConf.to_container(config, resolve=True))["metrics"] is None, "as YAML that was read"
+
+
+def test_without_run_checkpoint_lightning_adds_no_checkpoints_of_its_own():
+    """`resume=auto` does not find them: it began anew."""
+    config = resolve(compose("metrics=none", "callbacks.checkpoint=null", "trainer.accelerator=cpu", "logger=none"))
+    _, _, trainer = build(config)
+    assert trainer.checkpoint_callbacks == []
+    assert to_cli(config)["trainer"]["enable_checkpointing"] is False
+    own = "+callbacks.own._target_=lightning.pytorch.callbacks.ModelCheckpoint"
+    _, _, trainer = build(compose("metrics=none", "callbacks=none", "trainer.accelerator=cpu", "logger=none", own))
+    assert len(trainer.checkpoint_callbacks) == 1
+
+
+def test_callbacks_none_also_removes_the_callbacks_of_an_experiment():
+    assert compose("experiment=gan_ring", "callbacks=none").callbacks == {}
+    assert compose("experiment=dcgan_avatars", "callbacks=none", "metrics=none").callbacks == {}
+    added = "+callbacks.samples._target_=lit_gans.callbacks.Samples"
+    assert [*compose("experiment=dcgan_avatars", "callbacks=none", added).callbacks] == ["samples"]
+
+
+def test_another_strategy_does_not_get_the_arguments_of_an_experiment_s_strategy():
+    deepspeed = "experiment=dcgan_deepspeed", "metrics=none", "data.root=here"
+    assert resolve(compose(*deepspeed, "strategy=auto"))["trainer"]["strategy"] == "auto"
+    ddp = resolve(compose(*deepspeed, "strategy=ddp"))["trainer"]["strategy"]
+    assert to_class_path(ddp)["init_args"].keys() == schema(NetworkDDP).keys() - {"_target_"}
+    assert to_class_path(resolve(compose(*deepspeed))["trainer"]["strategy"])["init_args"]["stage"] == 0
+
+
+def test_the_settings_that_the_name_of_an_optimizer_drops_are_logged(caplog):
+    caplog.set_level("INFO")
+    compose("experiment=gan_ring", "model.generator_optimizer=AdamW")
+    said = "model.generator_optimizer=AdamW drops betas=[0.5, 0.999], schedule of Adam"
+    assert f"{said}; model.generator_optimizer.name=AdamW keeps them" in caplog.text
 
 
 @pytest.mark.runs

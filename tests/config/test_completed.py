@@ -31,7 +31,13 @@ def test_without_the_package_nothing_is_measured_and_the_command_that_installs_i
 def test_arguments_take_the_metrics_of_their_data():
     assert with_defaults([]) == (["experiment=dcgan_digits"], [])
     assert with_defaults(["data=ring"]) == (["data=ring", "metrics=modes"], [])
-    for given in (["data=ring", "metrics=none"], ["experiment=gan_ring", "data=folder"], ["data=digits,mnist"]):
+    several_models = ["model=dcgan,autoencoder_kl", "data=folder"]
+    for given in (
+        several_models,
+        ["data=ring", "metrics=none"],
+        ["experiment=gan_ring", "data=folder"],
+        ["data=digits,mnist"],
+    ):
         assert with_defaults(given) == (given, [])
 
 

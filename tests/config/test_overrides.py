@@ -4,7 +4,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from lit_gans import RefusedInput, compose
-from lit_gans.config.overrides import quoted, with_search_path
+from lit_gans.config.overrides import quoted, replacing_nodes, with_search_path
 
 PATHS = [
     "photos été/a, b",
@@ -59,6 +59,25 @@ def test_values_that_are_no_text_keep_hydras_grammar(monkeypatch):
     assert config.callbacks.ema is None
     assert compose("data=folder", "data.root=${oc.env:PHOTOS}/a b").data.root == "/photos/a b"
     assert compose("data=folder", "data.root='/a b, c'").data.root == "/a b, c", "quotes that were typed are Hydra's"
+
+
+SCHEDULE = "{_target_: lit_gans.CosineSchedule, start: 5.0, end: 0.5}"
+
+
+def test_a_class_that_is_typed_replaces_the_node():
+    """The arguments of the experiment's schedule stayed, so that `over` counted images."""
+    experiment = compose("experiment=r3gan_digits", f"model.r1_gamma={SCHEDULE}", "model.r1_gamma.start=2")
+    assert experiment.model.r1_gamma == {"_target_": "lit_gans.CosineSchedule", "start": 2, "end": 0.5}
+    nested = compose("experiment=r3gan_digits", f"model.generator_optimizer={{lr: 0.1, schedule: {SCHEDULE}}}")
+    assert nested.model.generator_optimizer.schedule == dict(experiment.model.r1_gamma) | {"start": 5.0}
+    assert nested.model.generator_optimizer.lr == 0.1
+    assert nested.model.generator_optimizer.betas[1].over == 64000, "what was not typed stays"
+    adaptive = compose("experiment=r3gan_cifar10", "model.augmentation={_target_: lit_gans.Adaptive}")
+    assert adaptive.model.augmentation == {"_target_": "lit_gans.Adaptive"}
+    added = compose("experiment=gan_ring", "+callbacks.samples={_target_: lit_gans.callbacks.EMA}")
+    assert added.callbacks.samples == {"_target_": "lit_gans.callbacks.EMA"}
+    swept = f"model.r1_gamma=1.0,{SCHEDULE}"
+    assert replacing_nodes(["seed=1", swept]) == ["seed=1", "model.r1_gamma=null", swept]
 
 
 def test_in_a_sweep_a_comma_separates_unless_a_file_has_that_name(tmp_path, monkeypatch):

@@ -8,8 +8,10 @@ Examples:
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from argparse import ArgumentError
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +33,11 @@ from lit_gans.common.quiet import quiet
 from lit_gans.config.build import constructing_trainer, refuse_settings
 from lit_gans.config.groups import GROUPS
 from lit_gans.config.mistakes import DONE, FAILED, STOPPED, exit_with_2
+from lit_gans.config.signatures import is_node
 from lit_gans.training.callback import callbacks_of, continues_run
 from lit_gans.training.module import AdversarialModule
 
+_CONFIG = ("-c", "--config")
 _LINKED = ("image_size", "channels")
 _LIGHTNING_CHECKPOINTS = ("best", "hpc", "last", "registry")  # values of `ckpt_path` that are no paths
 
@@ -66,9 +70,11 @@ class GansCLI(KeepsGivenSettings, LightningCLI):
     Attributes:
         arguments_of_fit: arguments of `Trainer.fit`, with which the caller trains. The CLI itself does not train, so
             that an error of the training is not mistaken for an error in the arguments.
+        is_seed_given: whether the command line has `--seed_everything`.
     """
 
     arguments_of_fit: dict[str, Any]
+    is_seed_given: bool = False
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
@@ -82,6 +88,8 @@ class GansCLI(KeepsGivenSettings, LightningCLI):
     def before_instantiate_classes(self) -> None:
         chosen = self.config[self.subcommand]
         data = chosen["data"].get("init_args") or Namespace()
+        if self.is_seed_given:
+            _refuse_other_seeds(chosen)
         for file in _files_of(chosen):
             _refuse_other_sizes(str(file), yaml.safe_load(file.get_content()), data)
 
@@ -143,6 +151,33 @@ def _refuse_other_sizes(name: str, given: Any, data: Namespace) -> None:
             )
 
 
+def _refuse_other_seeds(chosen: Namespace) -> None:
+    """Raises `RefusedInput` if `--seed_everything` differs from the seeds that the training uses."""
+    seed = chosen["seed_everything"]
+    seeds = {group: (chosen[group].get("init_args") or Namespace()).get("seed", seed) for group in ("model", "data")}
+    others = {group: value for group, value in seeds.items() if value != seed}
+    if others:
+        raise RefusedInput(
+            f"--seed_everything {seed} has no effect, because the networks and the data use"
+            f" {' and '.join(f'{group}.seed={value}' for group, value in others.items())}: set"
+            f" {' '.join(f'--{group}.seed {seed}' for group in others)}, too."
+        )
+
+
+def _refuse_config_of_train(arguments: list[str]) -> None:
+    """Raises `RefusedInput` for the `config.yaml` of `lit-gans train`, which has the format of Hydra."""
+    for before, argument in itertools.pairwise(["", *arguments]):
+        path = Path(argument if before in _CONFIG else argument.removeprefix(f"{_CONFIG[1]}="))
+        if path.name == "config.yaml" and path.is_file():
+            with suppress(yaml.YAMLError):
+                given = yaml.safe_load(path.read_bytes())
+                if isinstance(given, dict) and is_node(given.get("model")):
+                    raise RefusedInput(
+                        f"{path} is the configuration of lit-gans train: use {path.with_name('run.yaml')}, which is the"
+                        " same configuration for lit-gans fit."
+                    )
+
+
 def _init_args(given: Any, group: str) -> dict[str, Any]:
     """Returns the arguments of a group in the contents of a configuration file, if the file contains them."""
     chosen = given.get(group) if isinstance(given, dict) else None
@@ -155,6 +190,8 @@ def _run(arguments: list[str]) -> int:
         name = argument.partition("=")[0].removeprefix("--model.").removeprefix("init_args.")
         if argument.startswith("--model.") and name in _LINKED:  # the linked value would silently replace the argument
             raise RefusedInput(f"--model.{name}: the model uses the value of the data: use --data.{name}.")
+    _refuse_config_of_train(arguments)
+    GansCLI.is_seed_given = any(argument.partition("=")[0] == "--seed_everything" for argument in arguments)
     for group in ("model", "data", "callbacks"):
         GROUPS[group].classes()  # imports the classes, so that `--model DCGAN` needs no module path
     try:

@@ -24,12 +24,13 @@ from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning.pytorch import Callback, LightningDataModule, Trainer
+from lightning.pytorch.callbacks import Timer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig
 
 from lit_gans.callbacks import Mirror, RunCheckpoint, RunConfig
 from lit_gans.callbacks.run_config import other_settings
-from lit_gans.checkpoints.format import read_checkpoint
+from lit_gans.checkpoints.format import flat, read_checkpoint
 from lit_gans.checkpoints.locate import FOLDER, find_checkpoint, resume_point
 from lit_gans.checkpoints.remote import Remote, is_address
 from lit_gans.cli.commands.plan import planned
@@ -61,6 +62,7 @@ from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, refuse_start, resolve, to_cli
 from lit_gans.config.completed import experiment_file, with_defaults
 from lit_gans.config.hydra_app import hydra_command
+from lit_gans.config.load import config_of
 from lit_gans.config.mistakes import DONE, FAILED, REFUSED, STOPPED, error_message, exit_with_2
 from lit_gans.config.overrides import key_of, quote
 from lit_gans.config.run_folder import (
@@ -76,6 +78,7 @@ from lit_gans.config.run_folder import (
 from lit_gans.training.callback import callbacks_of
 from lit_gans.training.module import AdversarialModule
 
+_LIMITS = ("trainer.max_steps", "trainer.max_epochs", "trainer.max_time")
 _RESOLVED = "--resolved"  # flag that starts an additional process; its value is the file of the arguments of `train`
 
 
@@ -126,6 +129,12 @@ def _run_or_sweep(typed: list[str], notices: list[str]) -> int:
         raise RefusedInput(
             f"{RUN_FOLDER}= has no effect with -m: use hydra.sweep.dir=FOLDER, in which every run gets a folder."
         )
+    root = folders.get("trainer.default_root_dir")
+    if root is not None and "," not in root:
+        raise RefusedInput(
+            f"trainer.default_root_dir={root} with -m would be the folder of every run: use hydra.sweep.dir=FOLDER, in"
+            " which every run gets a folder."
+        )
     if "resume=auto" in arguments and "hydra.sweep.dir" not in keys:
         raise RefusedInput(
             "resume=auto would train every run again in a new folder: add hydra.sweep.dir=FOLDER to continue the sweep"
@@ -174,6 +183,10 @@ def _run_job(
     hydra = HydraConfig.get()
     overrides, sweeping = list(hydra.overrides.task), hydra.mode == RunMode.MULTIRUN
     start = time.perf_counter()
+    completed, more_notices = with_defaults(overrides) if sweeping else (overrides, [])
+    if completed != overrides:  # the data or the model differs between the jobs, and so do the metrics
+        composed = compose(hydra.job.config_name, [*hydra.overrides.hydra, *completed])
+        notices = [*notices, *more_notices]
     refuse_start(composed.resume, composed.init_from)
     if address is not None and composed.trainer.default_root_dir is not None:
         raise RefusedInput(
@@ -194,13 +207,16 @@ def _run_job(
         if address is not None:
             broadcast_from_rank_0(lambda: _download(address, folder, composed.resume))
         checkpoint, reached = resume_point(config["resume"], folder)
+        if sweeping and checkpoint is not None and config["resume"] == "auto":
+            swept = [key_of(override) or "" for override in overrides if override not in typed]
+            _refuse_other_job(checkpoint, reached, config, swept)
         config["resume"] = str(checkpoint or "none")  # all processes must resume from the same checkpoint
         init_from = config["init_from"]  # stored as typed, because a model card names networks of the zoo or the Hub
         if init_from is not None and checkpoint is None:
             init_from = str(find_checkpoint(init_from))
-        last = config["trainer"]["max_steps"]
-        if checkpoint is not None and isinstance(last, int) and 0 < last <= reached:
-            return _finished(checkpoint, reached, overrides, config)
+        ended = None if checkpoint is None else _ended_by(checkpoint, reached, config["trainer"])
+        if checkpoint is not None and ended is not None:
+            return _finished(checkpoint, reached, ended, overrides, config)
         with failures_printed():
             with process_state_restored():
                 module, data, trainer = build(config | {"init_from": init_from, "resume": "none"})
@@ -219,22 +235,67 @@ def _run_job(
     return RunOutcome(code, run, signal, score)
 
 
-def _finished(checkpoint: Path, reached: int, overrides: list[str], config: dict[str, Any]) -> RunOutcome:
-    """Returns the outcome of a run that has reached `trainer.max_steps` before, and prints that nothing was trained.
+def _refuse_other_job(checkpoint: Path, reached: int, config: dict[str, Any], swept: Sequence[str]) -> None:
+    """Raises `RefusedInput` if `resume=auto` would continue the run of another job of a sweep.
+
+    The jobs of a continued sweep have the numbers, and therefore the folders, of the previous jobs. With other values,
+    a number can be that of another combination.
+
+    Args:
+        checkpoint: checkpoint of the run in the folder of the job.
+        reached: iteration of the checkpoint.
+        config: resolved configuration of the job.
+        swept: keys whose values differ between the jobs.
+    """
+    content = read_checkpoint(checkpoint)
+    saved, current = flat(config_of(content)), flat(config)
+    names = [key for key in swept if key in saved and key in current and key not in ("resume", *_LIMITS)]
+    others = [f"{name}={saved[name]} instead of {current[name]}" for name in names if saved[name] != current[name]]
+    others = [*dict.fromkeys([*others, *other_settings(content, config)])]
+    if others:
+        raise RefusedInput(
+            f"{shown(checkpoint)}, at iteration {reached}, is of another job: it was trained with"
+            f" {', '.join(others[:3])}. A continued sweep needs the values of the first command, in the same order; add"
+            " further values at the end, or choose another hydra.sweep.dir."
+        )
+
+
+def _ended_by(checkpoint: Path, reached: int, trainer: dict[str, Any]) -> str | None:
+    """Returns the key of the limit of the training that a checkpoint has reached, or None."""
+    last, limit = trainer["max_steps"], trainer.get("max_time")
+    if isinstance(last, int) and 0 < last <= reached:
+        return "max_steps"
+    state = read_checkpoint(checkpoint).get("callbacks", {}).get("Timer") if limit else None
+    if state is None:
+        return None
+    timer = Timer(limit, verbose=False)
+    timer.load_state_dict(state)
+    return "max_time" if (timer.time_remaining() or 0) <= 0 else None
+
+
+def _finished(checkpoint: Path, reached: int, ended: str, overrides: list[str], config: dict[str, Any]) -> RunOutcome:
+    """Returns the outcome of a run that has reached its limit before, and prints that nothing was trained.
+
+    Args:
+        checkpoint: last checkpoint of the run.
+        reached: iteration of the checkpoint.
+        ended: key of the limit, `max_steps` or `max_time`.
+        overrides: overrides of the run.
+        config: resolved configuration.
 
     Raises:
         RefusedInput: If the run has been trained with another model, other data or another seed.
     """
-    content, last = read_checkpoint(checkpoint), config["trainer"]["max_steps"]
+    content, limit = read_checkpoint(checkpoint), f"trainer.{ended}={config['trainer'][ended]}"
     others = other_settings(content, config)
     if others:
         raise RefusedInput(
-            f"{shown(checkpoint)} is at iteration {reached}, and trainer.max_steps={last}, so that nothing is left to"
-            f" train, but the run was trained with {', '.join(others[:3])}: choose another folder for a new run."
+            f"{shown(checkpoint)} is at iteration {reached}, and {limit}, so that nothing is left to train, but the run"
+            f" was trained with {', '.join(others[:3])}: choose another folder for a new run."
         )
     print(
-        f"Nothing was trained: {shown(checkpoint)} is at iteration {reached}, and trainer.max_steps={last}. Use a"
-        " larger trainer.max_steps to continue from this iteration.",
+        f"Nothing was trained: {shown(checkpoint)} is at iteration {reached}, and {limit}. Use a larger"
+        f" trainer.{ended} to continue from this iteration.",
         flush=True,
     )
     run = entry_of_checkpoint(content, overrides, Path(config["trainer"]["default_root_dir"]))
