@@ -28,6 +28,7 @@ FORMAT_KEY = "lit_gans"  # key of a dict with "format_version", "class_path" and
 PLAIN_ARGUMENTS = (
     "build what depends on it in the constructor, from numbers, strings, lists and dicts, which checkpoints contain."
 )
+_PLAIN = {NoneType, bool, int, float, complex, str, bytes, torch.dtype, torch.device}
 _MARK = ("format_version", "class_path", "unsaved")  # entries of FORMAT_KEY that an export's configuration has, too
 _PATHS = {"perceptual_file"}  # arguments of modules that are paths
 EMA_KEY = "generator_ema"  # key of a dict with "format_version" and "state_dict", with the generator's tensor names
@@ -53,10 +54,10 @@ def to_plain(value: Any) -> Any:
 
 
 def is_plain(value: Any) -> bool:
-    """Returns whether `weights_only=True` can load a value that `to_plain` has converted."""
+    """Returns whether checkpoints store a value that `to_plain` has converted, so that `weights_only=True` loads it."""
     if isinstance(value, list | dict):
         return all(map(is_plain, value.values() if isinstance(value, dict) else value))
-    return type(value) in (NoneType, bool, int, float, str, Tensor)
+    return type(value) in _PLAIN
 
 
 def flat(plain: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -11,15 +11,17 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import fields
 from typing import Any, Protocol, runtime_checkable
+from weakref import WeakSet
 
 from lit_gans.common.errors import RefusedInput
 
 _LITERAL: Any = typing.Literal
+_converting: WeakSet[Callable[..., None]] = WeakSet()  # constructors with the decorator `converts_arguments`
 _running: ContextVar[tuple[inspect.BoundArguments, ...]] = ContextVar("running", default=())
 NUMBERS = {bool: "true or false", int: "a whole number", float: "a number"}
 
@@ -40,6 +42,9 @@ def converts_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
     values. While a constructor runs, `running_constructors` returns its arguments.
     """
 
+    if constructor in _converting:
+        return constructor
+
     @functools.wraps(constructor)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
         constructors = [vars(cls)["__init__"] for cls in reversed(type(self).__mro__) if "__init__" in vars(cls)]
@@ -55,18 +60,22 @@ def converts_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
         positional = [convert(name, value) for name, value in zip(names, args, strict=False)]
         keywords = {name: convert(name, value) for name, value in kwargs.items()}
         positional += args[len(positional) :]
-        try:
-            bound = inspect.signature(constructor).bind(self, *positional, **keywords)
-        except TypeError:
-            constructor(self, *positional, **keywords)  # raises Python's own error, which names the constructor
-            raise
-        previous = _running.set((*_running.get(), bound))
+        previous = _running.set((*_running.get(), *_bound(constructor, self, *positional, **keywords)))
         try:
             constructor(self, *positional, **keywords)
         finally:
             _running.reset(previous)
 
+    _converting.add(wrapper)
     return wrapper
+
+
+def _bound(constructor: Callable[..., None], *args: Any, **kwargs: Any) -> Iterator[inspect.BoundArguments]:
+    """Yields the arguments by name, or nothing if they are wrong, so that the constructor raises Python's own error."""
+    for follow_wrapped in (True, False):  # a decorator of the user can take other arguments
+        with suppress(TypeError):
+            yield inspect.signature(constructor, follow_wrapped=follow_wrapped).bind(*args, **kwargs)
+            return
 
 
 def running_constructors(instance: object) -> list[inspect.BoundArguments]:

@@ -17,7 +17,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from jaxtyping import Int64
@@ -177,8 +177,16 @@ def matches(face: Face, rule: Rule) -> bool:
 def can_match(rule: Rule) -> bool:
     """Returns whether any face matches a rule. For example, no face has a hijab and shows a beard."""
     options = [[each] if isinstance(each, str) else each for each in rule.values()]
-    chosen = [dict(zip(rule, each, strict=True)) for each in itertools.product(*options)]
-    return any(matches(visible(draw(0, index) | each), rule) for each in chosen for index in range(100))
+    drawn = [draw(0, index) for index in range(100)]
+    for each in itertools.product(*options):
+        chosen = {name: option for name, option in zip(rule, each, strict=True) if _is_drawn(name, option)}
+        if any(matches(visible(face | chosen), rule) for face in drawn):
+            return True
+    return False
+
+
+def _is_drawn(name: str, option: str) -> bool:
+    return option != NONE or ATTRIBUTES[cast(Label, name)].absent > 0
 
 
 def raise_if_unknown(rule: Rule, key: str) -> None:

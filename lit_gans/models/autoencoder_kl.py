@@ -46,6 +46,7 @@ from lit_gans.networks.bottlenecks import (
 )
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.training.adaptive_weight import LARGEST, adaptive_weight, gradient_at, with_gradient
+from lit_gans.training.backend import Backend
 from lit_gans.training.batch import Batch, refuse_layout
 from lit_gans.training.losses import Scored, critic_generator, hinge_discriminator
 from lit_gans.training.optim import OptimizerConfig
@@ -274,6 +275,18 @@ class AutoencoderKL(Translator):
         if not is_zero(self.perceptual_weight):
             network = perceptual_network(self.perceptual, self.perceptual_file, self.channels)
             self._perceptual = () if network is None else (network,)
+
+    def on_train_start(self) -> None:
+        super().on_train_start()
+        self._refuse_length()
+
+    def new_backend(self, num_iterations: int = 0) -> Backend:
+        backend = super().new_backend(num_iterations)
+        self._refuse_length()
+        return backend
+
+    def _refuse_length(self) -> None:
+        """Raises `RefusedInput` if the discriminator would never start, or at an unknown iteration."""
         total = self.progress.total
         if is_zero(self.adversarial_weight):
             return

@@ -109,7 +109,8 @@ class ImageGAN(AdversarialModule):
                 f"the model has num_classes={self.num_classes}, but the loader yields no labels: it must yield pairs"
                 " (image, label), or dicts with image and label."
             )
-        refuse_labels(batch["label"], len(batch["image"]), self.num_classes)
+        for labels in self.condition(batch):
+            refuse_labels(labels, len(batch["image"]), self.num_classes)
 
     def condition(self, batch: Batch) -> tuple[Tensor, ...]:
         if not self.num_classes:

@@ -128,18 +128,10 @@ class NetworkScaling(MixedPrecision):
         self._gradients.note(trained.parameters)
 
     def clip_gradients(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        """Unscales and then clips the gradients of the network that the optimizer steps."""
+        self._unscale(stepped_network(self._networks, optimizer))
         # skips MixedPrecision.clip_gradients, which raises an error for fused optimizers: the gradients are unscaled
         super(MixedPrecision, self).clip_gradients(optimizer, *args, **kwargs)
-
-    def clip_grad_by_norm(self, optimizer: torch.optim.Optimizer, clip_val: int | float) -> None:
-        """Unscales and then clips the gradients of the network that the optimizer steps."""
-        self._unscale(stepped_network(self._networks, optimizer))
-        super().clip_grad_by_norm(optimizer, clip_val)
-
-    def clip_grad_by_value(self, optimizer: torch.optim.Optimizer, clip_val: int | float) -> None:
-        """Unscales and then clips the gradients of the network that the optimizer steps."""
-        self._unscale(stepped_network(self._networks, optimizer))
-        super().clip_grad_by_value(optimizer, clip_val)
 
     def optimizer_step(
         self, optimizer: torch.optim.Optimizer, model: LightningModule, closure: Callable[[], Any], **kwargs: Any

@@ -9,8 +9,8 @@ from lit_gans.common.annotations import running_constructors
 from lit_gans.common.errors import RefusedInput
 
 
-def constructor_arguments(module: object) -> dict[str, Any]:
-    """Returns the arguments with which `type(module)(**arguments)` builds the same module.
+def constructor_arguments(module: object) -> tuple[dict[str, Any], set[str]]:
+    """Returns the arguments with which `type(module)(**arguments)` builds the same module, and which were passed.
 
     This function must be called in the constructor of the module's base class. For example, with
 
@@ -29,15 +29,18 @@ def constructor_arguments(module: object) -> dict[str, Any]:
         RefusedInput: a value is passed to `*args`, so that no argument has its name.
     """
     result: dict[str, Any] = {}
+    passed: set[str] = set()
     known: set[str] = set()  # arguments of the subclasses, and those that they pass themselves
     for index, bound in enumerate(running_constructors(module)):
         if index:  # a subclass, and not the caller, has passed the arguments
             known |= _by_name(bound).keys()
+        else:
+            passed |= _by_name(bound).keys()
         bound.apply_defaults()
         arguments = _by_name(bound)
         result |= {name: value for name, value in arguments.items() if name not in known}
         known |= arguments.keys()
-    return result
+    return result, passed
 
 
 def _by_name(bound: inspect.BoundArguments) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class GANDefinition(LightningModule):
     backend: Backend
 
     def begin_training(self) -> None:
-        """Called before the first iteration, for example to load frozen networks; does nothing by default."""
+        """Called at the start of a training, for example to load frozen networks; does nothing by default."""
 
     # ---- the batch of a step
 

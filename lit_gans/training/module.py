@@ -132,8 +132,9 @@ class AdversarialModule(ImageSampler):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         refuse_lost_hooks(cls, AdversarialModule)
-        if "__init__" in vars(cls):
-            cls.__init__ = converts_arguments(cls.__init__)  # type: ignore[method-assign]
+        for parent in cls.__mro__[: cls.__mro__.index(AdversarialModule)]:  # mixins, too: their arguments are stored
+            if "__init__" in vars(parent):
+                parent.__init__ = converts_arguments(parent.__init__)  # type: ignore[misc]
 
     @converts_arguments
     def __init__(
@@ -171,9 +172,10 @@ class AdversarialModule(ImageSampler):
         refuse_below(0, freeze_discriminator=freeze_discriminator)
         refuse_not_positive(clip_gradients=clip_gradients)
         refuse_weights(r1_gamma=r1_gamma, r2_gamma=r2_gamma)
-        arguments = to_plain(constructor_arguments(self))
-        self.save_hyperparameters({name: value for name, value in arguments.items() if is_plain(value)}, logger=False)
-        self._unsaved = tuple(arguments.keys() - self.hparams.keys())
+        arguments, passed = constructor_arguments(self)
+        plain = {name: value for name, value in to_plain(arguments).items() if is_plain(value)}
+        self.save_hyperparameters(plain, logger=False)
+        self._unsaved = tuple(name for name in arguments if name in passed and name not in plain)
         self.automatic_optimization = False
         self.image_size, self.channels, self.latent_dim = as_size(image_size), channels, latent_dim
         self.n_critic, self.generator_batch_multiple = n_critic, generator_batch_multiple
@@ -219,13 +221,20 @@ class AdversarialModule(ImageSampler):
         Raises:
             RefusedInput: if an argument is an object, such as a network, which the new module would share.
         """
+        self._refuse_unsaved()
+        with forked():
+            return type(self)(**{name: from_plain(value) for name, value in self._saved_arguments().items()})
+
+    def _saved_arguments(self) -> dict[str, Any]:
+        """Returns the hyperparameters that a checkpoint contains. A subclass may have called `save_hyperparameters`."""
+        return {name: value for name, value in to_plain(dict(self.hparams)).items() if is_plain(value)}
+
+    def _refuse_unsaved(self) -> None:
         if self._unsaved:
             raise RefusedInput(
                 f"{type(self).__name__} cannot be built anew, because {' and '.join(self._unsaved)} cannot be stored:"
                 f" {PLAIN_ARGUMENTS}"
             )
-        with forked():
-            return type(self)(**{name: from_plain(value) for name, value in self.hparams.items()})
 
     # ---- the training
 
@@ -251,12 +260,15 @@ class AdversarialModule(ImageSampler):
     # ---- optimizers
 
     def configure_optimizers(self) -> Any:
+        # `NetworkScaling` unscales gradients before clipping, but any other scaler lets a fused optimizer unscale them
+        plugin = self.trainer.precision_plugin
+        unscales_late = getattr(plugin, "scaler", None) is not None and not isinstance(plugin, NetworkScaling)
         optimizers = (self.generator_optimizer, self.discriminator_optimizer)
         if any(settings.schedule.needs_total for settings in optimizers):
             self.progress = replace(self.progress, total=num_iterations(self.trainer))
         return [
             {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "name": name}}
-            for name, optimizer, schedule in self._new_optimizers(fused=not self._unscales_late)
+            for name, optimizer, schedule in self._new_optimizers(fused=not unscales_late)
         ]
 
     def new_backend(self, num_iterations: int = 0) -> Backend:
@@ -266,6 +278,7 @@ class AdversarialModule(ImageSampler):
             num_iterations: number of iterations of the training, which some schedules need. 0 if it is unknown.
         """
         self.reset_progress(num_iterations)
+        self.begin_training()
         names, optimizers, schedules = zip(*self._new_optimizers(fused=True), strict=True)
         return Backend(dict(zip(names, optimizers, strict=True)), schedules, self.clip_gradients_to)
 
@@ -293,6 +306,10 @@ class AdversarialModule(ImageSampler):
 
     # ---- Lightning's hooks
 
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.clip_gradients_to is not None:  # `self.clip_gradients` would refuse fused optimizers in bf16-mixed
+            self.trainer.precision_plugin.clip_grad_by_norm(optimizer, self.clip_gradients_to)
+
     def configure_callbacks(self) -> Sequence[Callback]:
         refuse_arguments(self, self.trainer)  # this hook runs before Lightning checks the Trainer's arguments
         return []
@@ -304,19 +321,8 @@ class AdversarialModule(ImageSampler):
         strategy = self.trainer.strategy
         use_by_default(strategy, CheckpointFiles())
         scale_each_network(strategy)
-        if self._unscales_late and self.clip_gradients_to is not None:
-            raise RefusedInput(
-                f"clip_gradients={self.clip_gradients_to} would clip gradients that"
-                f" {type(strategy.precision_plugin).__name__} has not unscaled: use Trainer(plugins=NetworkScaling())."
-            )
-        if stage == "fit" and self.trainer.ckpt_path is None and self.trainer.global_step == 0:
-            self.reset_progress()
-
-    @property
-    def _unscales_late(self) -> bool:
-        """Whether a gradient scaler of the user, unlike `NetworkScaling`, unscales gradients only in the step."""
-        plugin = self.trainer.precision_plugin
-        return getattr(plugin, "scaler", None) is not None and not isinstance(plugin, NetworkScaling)
+        if stage == "fit":
+            self.begin_training()
 
     def on_fit_start(self) -> None:
         self._drop_stale_average(self.trainer)
@@ -326,10 +332,13 @@ class AdversarialModule(ImageSampler):
         begin_epoch_after_resume(self.trainer)
         skip_empty_hooks(callbacks_of(self.trainer, Callback))
         self.progress = replace(self.progress, total=num_iterations(self.trainer))
-        if self.trainer.ckpt_path is not None:
-            for config in self.trainer.lr_scheduler_configs:
-                if isinstance(config.scheduler, OptionScheduler):
-                    config.scheduler.configure()
+        if self.trainer.ckpt_path is None and self.trainer.global_step == 0:
+            self.reset_progress(self.progress.total)
+        if self._sharding is not None:
+            self._refuse_unsaved()
+        for config in self.trainer.lr_scheduler_configs:
+            if isinstance(config.scheduler, OptionScheduler):
+                config.scheduler.configure()
         self.losses, self.terms = {}, {}
         self._logs_every_loss = reads_every_loss(self.trainer)
         self.augmentations.state = self.augmentations.state.to(self.device)
@@ -416,8 +425,7 @@ class AdversarialModule(ImageSampler):
             mark["code_sha256"] = digest_of_object(type(self))
         if self._unsaved:
             mark["unsaved"] = [*self._unsaved]
-        saved = to_plain(dict(checkpoint["hyper_parameters"]))  # a subclass may have called `save_hyperparameters`
-        checkpoint["hyper_parameters"] = {name: value for name, value in saved.items() if is_plain(value)}
+        checkpoint["hyper_parameters"] = self._saved_arguments()
         checkpoint[FORMAT_KEY] = checkpoint.get(FORMAT_KEY, {}) | mark
         if "loops" in checkpoint:  # the checkpoint is saved by a Trainer
             reopen_epoch(checkpoint)

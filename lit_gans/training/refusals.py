@@ -38,6 +38,7 @@ _HOOKS = {
     "on_train_start",
     "on_train_batch_start",
     "on_train_batch_end",
+    "on_before_optimizer_step",
     "on_train_end",
     "on_save_checkpoint",
     "on_load_checkpoint",
@@ -76,8 +77,9 @@ def refuse_lost_hooks(cls: type, base: type) -> None:
         for name in _HOOKS & vars(parent).keys():
             function = inspect.unwrap(vars(parent)[name])
             if inspect.isfunction(function) and name not in _names_in(function.__code__):
+                parameters = [*inspect.signature(function).parameters][1:]
                 raise RefusedInput(
-                    f"{parent.__name__}.{name} must call super().{name}{inspect.signature(function)}, because"
+                    f"{parent.__name__}.{name} must call super().{name}({', '.join(parameters)}), because"
                     f" {base.__name__} works in this hook."
                 )
 

@@ -41,7 +41,6 @@ class TrainingStep:
     def __init__(self, gan: GANDefinition, backend: Backend) -> None:
         self.gan, self.backend = gan, backend
         gan.backend = backend
-        gan.begin_training()
         self._trainable = {name: trainable(gan.get_submodule(name)) for name in gan.network_names}
         self._spectral = {name: spectral_layers(gan.get_submodule(name)) for name in gan.network_names}
         self._random_numbers = torch.Generator(device=gan.device)

@@ -31,7 +31,6 @@ class TrainerBackend(Backend):
         super().__init__(
             _optimizer_of_each_network(module, self.trainer.optimizers),
             [config.scheduler for config in self.trainer.lr_scheduler_configs],
-            module.clip_gradients_to,
         )
 
     def backward(self, network: str, loss: Tensor, retain_graph: bool) -> None:
@@ -44,16 +43,12 @@ class TrainerBackend(Backend):
     def step(self, network: str) -> None:
         """Steps the network's optimizer and clears its gradients.
 
-        Lightning's wrapper of the optimizer is not used, since it would count each step in `trainer.global_step`.
+        Within the strategy's step, Lightning unscales the gradients and calls `on_before_optimizer_step`, which clips
+        them. Lightning's wrapper of the optimizer is not used, since it would count each step in `trainer.global_step`.
         """
         optimizer = self.optimizers[network]
-
-        def clip() -> None:  # a closure that runs no backward pass, since the gradients are already computed
-            if self.clip_gradients_to is not None:  # `clip_gradients` would refuse fused optimizers in bf16-mixed
-                self.trainer.precision_plugin.clip_grad_by_norm(optimizer, self.clip_gradients_to)
-
         with self.trainer.profiler.profile("optimizer_step"):  # type: ignore[attr-defined]  # set by a connector
-            self.trainer.strategy.optimizer_step(optimizer, clip)
+            self.trainer.strategy.optimizer_step(optimizer, lambda: None)  # the gradients are already computed
         optimizer.zero_grad()
 
     def mean_over_ranks(self, value: Tensor) -> Tensor:
@@ -88,9 +83,9 @@ def _optimizer_of_each_network(
         RefusedInput: `configure_optimizers` of a subclass returns other optimizers, or in another order.
     """
     names = module.network_names
-    weights = {name: {id(weight) for weight in module.get_submodule(name).parameters()} for name in names}
-    steps = [{id(weight) for weight in parameters_of(optimizer)} for optimizer in optimizers]
-    if len(steps) != len(names) or not all(each <= weights[name] for name, each in zip(names, steps, strict=True)):
+    network_of = {id(weight): name for name in names for weight in module.get_submodule(name).parameters()}
+    stepped = [{network_of.get(id(weight), "") for weight in parameters_of(optimizer)} for optimizer in optimizers]
+    if [each - {""} for each in stepped] != [{name} for name in names]:  # "": a parameter of no network
         raise RefusedInput(
             f"{type(module).__name__}.configure_optimizers must return one optimizer for each network, in the order"
             f" {', '.join(names)}."

@@ -1,5 +1,7 @@
 """Networks of a GAN: built once, under their names, compiled and laid out as asked."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -100,7 +102,7 @@ def test_a_class_of_a_user_whose_annotations_exist_for_type_checkers_only_is_con
 class Percent(LinearGAN):
     """Changes an argument before it passes it on, takes a network, and one argument in place of another."""
 
-    def __init__(self, percent=0.0, network=None, **kwargs):
+    def __init__(self, percent=0.0, network=None, activation=nn.ReLU, **kwargs):
         percent = percent / 100
         super().__init__(r1_gamma=percent, **kwargs)
         self.weight = percent
@@ -133,6 +135,8 @@ def test_a_network_as_an_argument_is_passed_again_when_the_checkpoint_is_loaded(
         lit_gans.load(path)
     loaded = Percent.load_from_checkpoint(path, network=nn.Linear(1, 1))
     torch.testing.assert_close(loaded.state_dict(), module.state_dict(), rtol=0, atol=0)
+    default = Percent(10, **SMALL)
+    assert default.rebuilt().hparams == default.hparams
     with pytest.raises(RefusedInput, match="Percent cannot be built anew, because network cannot be stored"):
         module.rebuilt()
     config, tensors, _ = split(read_checkpoint(path))
@@ -150,13 +154,13 @@ def test_hyperparameters_that_a_subclass_saves_are_stored_as_plain_values(fit, r
     assert Saves.load_from_checkpoint(tmp_path / "a.ckpt").generator_optimizer == OptimizerConfig("SGD", lr=0.1)
 
 
-@pytest.mark.parametrize("hook", ["setup", "on_train_start", "on_save_checkpoint"])
+@pytest.mark.parametrize("hook", ["setup", "on_before_optimizer_step", "on_save_checkpoint"])
 def test_a_hook_that_loses_the_work_of_the_base_class_is_refused(hook):
     class Mixin:
         pass
 
-    setattr(Mixin, hook, lambda self, *arguments: None)
-    with pytest.raises(RefusedInput, match=rf"Mixin.{hook} must call super\(\).{hook}\(self, \*arguments\)"):
+    setattr(Mixin, hook, lambda self, given: None)
+    with pytest.raises(RefusedInput, match=rf"Mixin.{hook} must call super\(\).{hook}\(given\)"):
         type("Own", (Mixin, LinearGAN), {})
 
 
@@ -168,10 +172,41 @@ def test_a_hook_that_calls_its_base_class_in_any_way_is_accepted():
         def on_train_start(self):
             [start() for start in (lambda: LinearGAN.on_train_start(self),)]
 
-        def on_before_optimizer_step(self, optimizer):
-            pass
-
     Own(**SMALL)
+
+
+class Mixin:
+    def __init__(self, extra=1, **kwargs):
+        super().__init__(n_critic=2, **kwargs)
+        self.extra = extra
+
+
+class Mixed(Mixin, LinearGAN):
+    pass
+
+
+def test_arguments_of_a_mixin_are_stored():
+    module = Mixed(extra=5, **SMALL)
+    assert module.hparams["extra"] == 5
+    assert "n_critic" not in module.hparams
+    assert (module.rebuilt().extra, module.rebuilt().n_critic) == (5, 2)
+
+
+def test_a_decorator_of_the_user_may_take_an_argument_away():
+    def quiet(constructor):
+        @functools.wraps(constructor)
+        def wrapper(self, *, verbose=False, **kwargs):
+            constructor(self, **kwargs)
+
+        return wrapper
+
+    class Own(LinearGAN):
+        @quiet
+        def __init__(self, width=3, image_size=16, channels=1, latent_dim=6):
+            super().__init__(image_size=image_size, channels=channels, latent_dim=latent_dim)
+
+    module = Own(verbose=True, width=4)
+    assert module.hparams["width"] == 4
 
 
 def test_a_new_training_of_trained_networks_begins_with_no_images(fit, random_images, tmp_path):

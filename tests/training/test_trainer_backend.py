@@ -42,17 +42,13 @@ def test_clipping_is_that_of_torch_on_each_network_in_each_update(random_images,
     steps = []
 
     class Compares(LinearGAN):
-        """Overrides hooks that are empty in Lightning, without a call of `super`."""
-
-        def on_after_backward(self):
-            self.gradients = {p: p.grad.clone() for p in self.parameters() if p.grad is not None}
-
         def on_before_optimizer_step(self, optimizer):
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             copies = [nn.Parameter(parameter.detach().clone()) for parameter in parameters]
             for copied, parameter in zip(copies, parameters, strict=True):
-                copied.grad = self.gradients[parameter]
+                copied.grad = parameter.grad.clone()
             before = torch.nn.utils.clip_grad_norm_(copies, bound)
+            super().on_before_optimizer_step(optimizer)
             for copied, parameter in zip(copies, parameters, strict=True):
                 torch.testing.assert_close(parameter.grad, copied.grad, rtol=1e-6, atol=0)
             steps.append((before > bound).item())
@@ -68,6 +64,16 @@ def test_optimizers_of_other_networks_are_refused(random_images, fit, optimizers
         def configure_optimizers(self):
             return [torch.optim.SGD(self.get_submodule(name).parameters(), 0.1) for name in optimizers]
 
+    class WithScale(LinearGAN):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.scale = nn.Parameter(torch.ones(()))
+
+        def configure_optimizers(self):
+            weights = [[*self.generator.parameters(), self.scale], self.discriminator.parameters()]
+            return [torch.optim.SGD(each, 0.1) for each in weights]
+
+    fit(WithScale(**SMALL), random_images(), max_steps=1)
     with pytest.raises(RefusedInput, match="one optimizer for each network, in the order generator, discriminator"):
         fit(Own(**SMALL), random_images(), max_steps=1)
 

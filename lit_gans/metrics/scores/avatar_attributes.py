@@ -72,6 +72,8 @@ class AvatarAttributes(StoredFeatures):
     ) -> None:
         if not combined:
             raise RefusedInput("combined=[] combines no attributes: name at least one.")
+        if held_out == {}:
+            raise RefusedInput("held_out={} has no options: name some, or use null.")
         if held_out is not None:
             raise_if_unknown(held_out, "held_out")
             self.directions = {**type(self).directions, "held_out_drawn": None, "held_out_by_chance": None}

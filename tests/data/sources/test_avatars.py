@@ -60,7 +60,14 @@ def test_a_rule_that_leaves_nothing_is_refused(rule):
         Avatars(held_out=rule)
 
 
-@pytest.mark.parametrize("rule", [{"hat": "hijab", "beard": "beard_light"}, {"hat": "hijab", "hair": ["bob", "bun"]}])
+NEVER = [
+    {"hat": "hijab", "beard": "beard_light"},
+    {"hat": "hijab", "hair": ["bob", "bun"]},
+    {"hat": "turban", "hat_color": NONE},
+]
+
+
+@pytest.mark.parametrize("rule", NEVER)
 def test_a_rule_that_excludes_nothing_is_refused(rule):
     with pytest.raises(RefusedInput, match="excludes no face, because no face shows these options together"):
         Avatars(held_out=rule)

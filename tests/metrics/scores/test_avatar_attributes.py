@@ -64,7 +64,11 @@ def test_a_held_out_combination_is_counted_beside_chance():
 
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
-    [({"held_out": {"hats": "hijab"}}, "held_out: there is no attribute 'hats'"), ({"combined": []}, "no attributes")],
+    [
+        ({"held_out": {"hats": "hijab"}}, "held_out: there is no attribute 'hats'"),
+        ({"held_out": {}}, "held_out={} has no options"),
+        ({"combined": []}, "no attributes"),
+    ],
 )
 def test_wrong_combinations_are_refused(wrong, sentence):
     with pytest.raises(RefusedInput, match=sentence):
