@@ -332,13 +332,16 @@ class AdversarialModule(ImageSampler):
         begin_epoch_after_resume(self.trainer)
         skip_empty_hooks(callbacks_of(self.trainer, Callback))
         self.progress = replace(self.progress, total=num_iterations(self.trainer))
-        if self.trainer.ckpt_path is None and self.trainer.global_step == 0:
+        is_resumed = self.trainer.ckpt_path is not None
+        forgets = not is_resumed and self.trainer.global_step == 0 and self.progress.images_seen > 0
+        if forgets:
             self.reset_progress(self.progress.total)
+        if is_resumed or forgets:  # the optimizers were configured with other options
+            for config in self.trainer.lr_scheduler_configs:
+                if isinstance(config.scheduler, OptionScheduler):
+                    config.scheduler.configure()
         if self._sharding is not None:
             self._refuse_unsaved()
-        for config in self.trainer.lr_scheduler_configs:
-            if isinstance(config.scheduler, OptionScheduler):
-                config.scheduler.configure()
         self.losses, self.terms = {}, {}
         self._logs_every_loss = reads_every_loss(self.trainer)
         self.augmentations.state = self.augmentations.state.to(self.device)
