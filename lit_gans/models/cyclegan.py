@@ -139,8 +139,8 @@ class CycleGAN(Translator):
             batch = {**batch, name: exchanged.chunk(backend.world_size)[backend.rank]}
         return batch
 
-    def reset_progress(self, num_iterations: int = 0) -> None:
-        super().reset_progress(num_iterations)
+    def reset_progress(self) -> None:
+        super().reset_progress()
         self._pools = self._new_pools()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

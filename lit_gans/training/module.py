@@ -277,7 +277,9 @@ class AdversarialModule(ImageSampler):
         Args:
             num_iterations: number of iterations of the training, which some schedules need. 0 if it is unknown.
         """
-        self.reset_progress(num_iterations)
+        if self.progress.images_seen:
+            self.reset_progress()
+        self.progress = replace(self.progress, total=num_iterations)
         self.begin_training()
         names, optimizers, schedules = zip(*self._new_optimizers(fused=True), strict=True)
         return Backend(dict(zip(names, optimizers, strict=True)), schedules, self.clip_gradients_to)
@@ -295,13 +297,9 @@ class AdversarialModule(ImageSampler):
     def _progress_at(self, iteration: int) -> Progress:
         return Progress(iteration, self.progress.images_seen, self.progress.total)
 
-    def reset_progress(self, num_iterations: int = 0) -> None:
-        """Resets what depends on previous iterations, when a training begins that is not resumed.
-
-        Args:
-            num_iterations: see `new_backend`.
-        """
-        self.progress = Progress(total=num_iterations)
+    def reset_progress(self) -> None:
+        """Resets what depends on the images of an earlier training, when a training begins that is not resumed."""
+        self.progress = Progress()
         self.augmentations.state.copy_(self.augmentations.new_state())
 
     # ---- Lightning's hooks
@@ -331,11 +329,11 @@ class AdversarialModule(ImageSampler):
     def on_train_start(self) -> None:
         begin_epoch_after_resume(self.trainer)
         skip_empty_hooks(callbacks_of(self.trainer, Callback))
-        self.progress = replace(self.progress, total=num_iterations(self.trainer))
         is_resumed = self.trainer.ckpt_path is not None
         forgets = not is_resumed and self.trainer.global_step == 0 and self.progress.images_seen > 0
         if forgets:
-            self.reset_progress(self.progress.total)
+            self.reset_progress()
+        self.progress = replace(self.progress, total=num_iterations(self.trainer))
         if is_resumed or forgets:  # the optimizers were configured with other options
             for config in self.trainer.lr_scheduler_configs:
                 if isinstance(config.scheduler, OptionScheduler):
