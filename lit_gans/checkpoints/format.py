@@ -24,7 +24,7 @@ from lit_gans.common.lightning import TorchCheckpointIO
 
 FORMAT_VERSION = 1
 FORMAT_KEY = "lit_gans"  # key of a dict with "format_version", "class_path" and the entries of callbacks
-# in error messages: why a checkpoint lacks an argument of its module
+# advice in error messages for an argument that a checkpoint cannot contain
 PLAIN_ARGUMENTS = (
     "build what depends on it in the constructor, from numbers, strings, lists and dicts, which checkpoints contain."
 )

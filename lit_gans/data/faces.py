@@ -171,14 +171,18 @@ def matches(face: Face, rule: Rule) -> bool:
 
     If the rule lists several options of an attribute, the face must have one of these options.
     """
-    return all(face[name] in ([options] if isinstance(options, str) else options) for name, options in rule.items())
+    return all(face[name] in several(options) for name, options in rule.items())
+
+
+def several(options: str | Sequence[str]) -> Sequence[str]:
+    """Returns the options of an attribute in a rule as a sequence, also if the rule has a single option."""
+    return [options] if isinstance(options, str) else options
 
 
 def can_match(rule: Rule) -> bool:
     """Returns whether any face matches a rule. For example, no face has a hijab and shows a beard."""
-    options = [[each] if isinstance(each, str) else each for each in rule.values()]
     drawn = [draw(0, index) for index in range(100)]
-    for each in itertools.product(*options):
+    for each in itertools.product(*map(several, rule.values())):
         chosen = {name: option for name, option in zip(rule, each, strict=True) if _is_drawn(name, option)}
         if any(matches(visible(face | chosen), rule) for face in drawn):
             return True
@@ -199,10 +203,10 @@ def raise_if_unknown(rule: Rule, key: str) -> None:
     for name, options in rule.items():
         if name not in ATTRIBUTES:
             raise RefusedInput(f"{key}: there is no attribute '{name}': {nearest(str(name), ATTRIBUTES)}")
-        several = [options] if isinstance(options, str) else options
-        if not (isinstance(several, Sequence) and several and all(isinstance(option, str) for option in several)):
+        chosen = [options] if isinstance(options, str) else options  # of any type, before this check
+        if not (isinstance(chosen, Sequence) and chosen and all(isinstance(option, str) for option in chosen)):
             raise RefusedInput(f"{key}.{name}={options} must be an option, or a list of options, of {name}.")
-        for option in several:
+        for option in chosen:
             if option not in (known := ATTRIBUTES[name].options):
                 close = nearest(str(option), known)
                 raise RefusedInput(f"{key}: the attribute '{name}' has no option '{option}': {close}")

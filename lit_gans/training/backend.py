@@ -49,8 +49,7 @@ class Backend:
             torch.nn.utils.clip_grad_norm_(parameters_of(optimizer), self.clip_gradients_to)
         optimizer.step()
         optimizer.zero_grad()
-        if torch.is_autocast_cache_enabled():
-            torch.clear_autocast_cache()  # holds casts of the weights before the step; Lightning uses no cache
+        torch.clear_autocast_cache()  # may hold casts of the weights before the step; Lightning uses no cache
 
     def mean_over_ranks(self, value: Tensor) -> Tensor:
         """Returns the mean of a tensor over all ranks."""

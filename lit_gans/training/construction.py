@@ -32,10 +32,8 @@ def constructor_arguments(module: object) -> tuple[dict[str, Any], set[str]]:
     passed: set[str] = set()
     known: set[str] = set()  # arguments of the subclasses, and those that they pass themselves
     for index, bound in enumerate(running_constructors(module)):
-        if index:  # a subclass, and not the caller, has passed the arguments
-            known |= _by_name(bound).keys()
-        else:
-            passed |= _by_name(bound).keys()
+        # the caller has passed the arguments of the first constructor, and each constructor those of the next
+        (known if index else passed).update(_by_name(bound))
         bound.apply_defaults()
         arguments = _by_name(bound)
         result |= {name: value for name, value in arguments.items() if name not in known}

@@ -74,7 +74,7 @@ class GansCLI(KeepsGivenSettings, LightningCLI):
     """
 
     arguments_of_fit: dict[str, Any]
-    is_seed_given: bool = False
+    is_seed_given: bool
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
@@ -84,6 +84,10 @@ class GansCLI(KeepsGivenSettings, LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         for name in _LINKED:
             parser.link_arguments(f"data.init_args.{name}", f"model.init_args.{name}")
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: list[str]) -> None:
+        self.is_seed_given = any(argument.partition("=")[0] == "--seed_everything" for argument in args)
+        super().parse_arguments(parser, args)
 
     def before_instantiate_classes(self) -> None:
         chosen = self.config[self.subcommand]
@@ -191,7 +195,6 @@ def _run(arguments: list[str]) -> int:
         if argument.startswith("--model.") and name in _LINKED:  # the linked value would silently replace the argument
             raise RefusedInput(f"--model.{name}: the model uses the value of the data: use --data.{name}.")
     _refuse_config_of_train(arguments)
-    GansCLI.is_seed_given = any(argument.partition("=")[0] == "--seed_everything" for argument in arguments)
     for group in ("model", "data", "callbacks"):
         GROUPS[group].classes()  # imports the classes, so that `--model DCGAN` needs no module path
     try:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lit_gans.common.annotations import converts_arguments
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data.faces import ATTRIBUTES, Label, raise_if_unknown
+from lit_gans.data.faces import ATTRIBUTES, Label, raise_if_unknown, several
 from lit_gans.metrics.extractors.avatars import AvatarsExtractor, attributes_of_features
 from lit_gans.metrics.extractors.base import Network, Widths
 from lit_gans.metrics.scores.base import StoredFeatures
@@ -108,7 +108,7 @@ class AvatarAttributes(StoredFeatures):
             "combinations_by_chance": counts[counts > 1].sum().item() / counts.sum().item(),
         }
         if self.held_out is not None:
-            having = torch.stack([_has(fake[cast(Label, name)], name, some) for name, some in self.held_out.items()])
+            having = torch.stack([_has(fake, cast(Label, name), some) for name, some in self.held_out.items()])
             values["held_out_drawn"] = having.all(0).double().mean().item()
             values["held_out_by_chance"] = having.double().mean(1).prod().item()
         return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
@@ -121,11 +121,10 @@ class AvatarAttributes(StoredFeatures):
         return codes
 
 
-def _has(numbers: Int64[Tensor, " n"], name: str, options: str | list[str]) -> Bool[Tensor, " n"]:
+def _has(numbers: dict[Label, Int64[Tensor, " n"]], name: Label, options: str | list[str]) -> Bool[Tensor, " n"]:
     """Returns which faces have one of the options of an attribute."""
-    known = ATTRIBUTES[cast(Label, name)].options
-    wanted = [known.index(option) for option in ([options] if isinstance(options, str) else options)]
-    return torch.isin(numbers, torch.tensor(wanted))
+    wanted = [ATTRIBUTES[name].options.index(option) for option in several(options)]
+    return torch.isin(numbers[name], torch.tensor(wanted))
 
 
 def _fractions(numbers: Int64[Tensor, " n"], name: Label) -> Float64[Tensor, " o"]:
