@@ -15,8 +15,9 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from multiprocessing import current_process
+from multiprocessing import current_process, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -157,11 +158,23 @@ def _decoded(decoder: _Chunks, starts: range) -> Iterator[dict[str, Any]]:
         sampler=starts,
         batch_size=None,
         num_workers=workers,
+        worker_init_fn=_end_with_parent,
         generator=torch.Generator(),  # seeding the workers must not advance torch's global generator
         # starting new interpreters would take seconds; forks are safe, because they use no torch kernels and no device
         multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
     )
     yield from loader
+
+
+def _end_with_parent(_worker: int) -> None:
+    """Ends this worker process when its parent is killed. It could be waiting for the parent to read a chunk."""
+    parent = parent_process()
+
+    def end() -> None:
+        parent.join()  # type: ignore[union-attr]
+        os._exit(1)
+
+    Thread(target=end, daemon=True).start()
 
 
 class _Chunks(Dataset):

@@ -2,7 +2,9 @@
 
 import multiprocessing
 import os
+import select
 import shutil
+import signal
 import sys
 import threading
 from functools import partial
@@ -196,6 +198,33 @@ def test_a_missing_line_is_found(make, monkeypatch):
     assert len(list(lines_in(path / ROWS))) == 1 + NUM // 4
     (path / ROWS).write_bytes(b"".join(lines[:5] + lines[6:]))
     assert open_good(path) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux")
+def test_the_processes_of_a_killed_packing_end(monkeypatch):
+    """They wait for a reader of their pipe, which each of them keeps open."""
+    monkeypatch.setattr(packing, "available_cores", lambda: 2)
+    decoder, starts = [{"images": bytes(2**20)}] * 200, range(200)
+
+    def read_one(reader):
+        os.close(reader)
+        chunks = packing._decoded(decoder, starts)  # kept, so that its processes go on
+        next(chunks)
+        os.write(writer, b"1")
+        signal.pause()
+
+    reader, writer = os.pipe()  # read to its end when all processes with a copy of the writer have ended
+    packing_process = multiprocessing.get_context("fork").Process(target=read_one, args=(reader,))
+    packing_process.start()
+    os.close(writer)
+    try:
+        assert os.read(reader, 1) == b"1"
+        packing_process.kill()
+        packing_process.join()
+        assert select.select([reader], [], [], 20)[0], "a process is left"
+        assert os.read(reader, 1) == b""
+    finally:
+        os.close(reader)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux")
