@@ -141,7 +141,10 @@ def _seed(command: str) -> str:
 def _mean(values: list[float]) -> str:
     """Returns the mean, with the sample standard deviation of several values."""
     mean = f"{statistics.fmean(values):.4g}" if values else ""
-    return f"{mean} ± {statistics.stdev(values):.2g}" if len(values) > 1 else mean
+    if len(values) < 2:
+        return mean
+    deviation = float(f"{statistics.stdev(values):.2g}")
+    return f"{mean} ± {deviation:.0f}" if deviation >= 100 else f"{mean} ± {deviation:g}"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -105,12 +105,12 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
 
     @property
     def best_step(self) -> int:
-        """Iteration of the best checkpoint, or 0 if there is no best checkpoint."""
+        """Iteration of the best checkpoint, or 0 if there is none."""
         return self._best.step
 
     @property
     def best_value(self) -> float | None:
-        """Value of the best checkpoint, or None if there is no best checkpoint."""
+        """Value of the best checkpoint, or None if there is none."""
         return self._best.value
 
     @property
@@ -123,7 +123,7 @@ class RunCheckpoint(GenerativeCallback, LightningCheckpoint):
         return self._monitor.monitored(trainer)
 
     def describe_best(self, trainer: Trainer) -> str | None:
-        """Returns a phrase with the best value and its iteration, or None if there is no best checkpoint.
+        """Returns a phrase with the best value and its iteration, or None if there is none.
 
         The phrase includes the value of the untrained networks if that value is at least as good as the best value.
         """

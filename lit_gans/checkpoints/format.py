@@ -29,7 +29,8 @@ PLAIN_ARGUMENTS = (
     "build what depends on it in the constructor, from numbers, strings, lists and dicts, which checkpoints contain."
 )
 _PLAIN = {NoneType, bool, int, float, complex, str, bytes, torch.dtype, torch.device}
-_MARK = ("format_version", "class_path", "unsaved")  # entries of FORMAT_KEY that an export's configuration has, too
+# entries of FORMAT_KEY that an export's configuration has, too
+_MARK = ("format_version", "class_path", "unsaved", "class_names")
 _PATHS = {"perceptual_file"}  # arguments of modules that are paths
 EMA_KEY = "generator_ema"  # key of a dict with "format_version" and "state_dict", with the generator's tensor names
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any, ClassVar
@@ -160,6 +160,11 @@ class ImageData(LightningDataModule):
         If `flip` is true, row n + i of n images must be the mirror image of row i. `ImagesInMemory` returns it.
         """
         return ImagesInMemory(*self.load())
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        """Name of each class, in the order of the class indices; empty if the classes have no names."""
+        return ()
 
     @property
     def dataset(self) -> Any:

@@ -105,7 +105,8 @@ def app(module: AdversarialModule, title: str = "", num_directions: int = 5) -> 
             with gradio.Column():
                 seed = gradio.Number(0, label="Seed", precision=0)
                 next_seed = gradio.Button("Next seed")
-                classes = [(f"class {number}", number) for number in range(module.num_classes)]
+                names = module.class_names or [f"class {number}" for number in range(module.num_classes)]
+                classes = [(name, number) for number, name in enumerate(names)]
                 label = gradio.Dropdown(classes, value=0 if classes else None, label="Class", visible=bool(classes))
                 truncation = gradio.Slider(
                     0.3,

@@ -195,9 +195,10 @@ def card_of_networks(
     settings = " ".join([f"model={_name(gan_class)}", *_settings(config, gan_class)])
     classes = config["hyper_parameters"].get("num_classes")
     folders_of_classes = f", in one subfolder of `IMAGES` for each of the {classes} classes" if classes else ""
+    names = f" Classes: {', '.join(config['class_names'])}." if "class_names" in config else ""
     call = "translate(images)" if issubclass(gan_class, Translator) else "sample(16, seed=0)"
     contents = f"""`{WEIGHTS}` contains the networks
-{", ".join(f"`{network}`" for network in sorted(networks))}. `{CONFIG}` contains the class and its arguments."""
+{", ".join(f"`{network}`" for network in sorted(networks))}. `{CONFIG}` contains the class and its arguments.{names}"""
     usage = f"""```python
 from lit_gans import load
 

@@ -15,6 +15,7 @@ from torchmetrics import MetricCollection, SumMetric
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.rank_zero import computed_once, rank_and_world_size
+from lit_gans.data.class_names import class_names_of, other_class
 from lit_gans.data.contracts import Fingerprinted, Labeled, RealImages
 from lit_gans.data.digests import Fingerprint, fingerprint
 from lit_gans.data.reading import cut, images_between
@@ -115,18 +116,25 @@ class Evaluator:
             labels: see `add_real`.
 
         Raises:
-            RefusedInput: no score can be measured, and the message contains the reason for each score; or the number of
-                labels differs from the number of images.
+            RefusedInput: no score can be measured, and the message contains the reason for each score; the number of
+                labels differs from the number of images; or the extractor is for other classes.
         """
         choose_together([self], real, labels)
 
-    def take_fingerprint(self, real: Fingerprint, labels: Tensor | None) -> None:
+    def take_fingerprint(self, real: Fingerprint, labels: Tensor | None, class_names: tuple[str, ...] = ()) -> None:
         """See `choose`.
 
         Args:
             real: digest, number and shape of the real images.
             labels: class of each image (n,), or None.
+            class_names: names of the classes of the images; empty if they have no names.
         """
+        other = other_class(self.extractor.class_names, class_names)
+        if self.num_classes and other is not None:
+            raise RefusedInput(
+                f"the extractor {self.extractor.name} knows other classes than the real images: {other}; use an"
+                " extractor for the classes of the images."
+            )
         self.data_sha256, self.num_real, self.shape = real
         widths, self.probe = self._network.widths(self.shape)
         self._widths = replace(widths, classes=self.num_classes)
@@ -343,7 +351,7 @@ def choose_together(
         labels = real.real_labels()
     _raise_if_not_one_label_each(labels, found.num)
     for evaluator in evaluators:
-        evaluator.take_fingerprint(found, labels)
+        evaluator.take_fingerprint(found, labels, class_names_of(real))
 
 
 def extract_together(

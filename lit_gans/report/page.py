@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,7 +93,7 @@ def page(
     samples: Float[Tensor, "n c h w"],
     iteration: int,
     by_class: Float[Tensor, "m c h w"] | None = None,
-    num_classes: int = 0,
+    classes: Sequence[str] = (),
     real: Iterator[UInt8[Tensor, "b c h w"]] | None = None,
     commands: tuple[str, ...] = (),
     credit: str | None = None,
@@ -106,7 +106,7 @@ def page(
         iteration: iteration of the networks that generated `samples` and `by_class`.
         by_class: generated images in [0, 1], with one image per class in every row; None for a generator without
             classes.
-        num_classes: number of classes.
+        classes: names of the classes.
         real: batches of all real images, among which nearest images are searched; None leaves out the nearest images.
         commands: suggested commands for the run.
         credit: origin and terms of the training images; None if they are unknown.
@@ -135,7 +135,8 @@ def page(
             for name, (steps, values) in scores.items()
         },
         samples=_grid(samples, max(1, round(len(samples) ** 0.5))),
-        by_class=None if by_class is None else _grid(by_class, num_classes),
+        by_class=None if by_class is None else _grid(by_class, len(classes)),
+        classes=", ".join(classes),
         over_time=over_time,
         curves=[_plot(losses, "loss"), *(_plot({name: curve}, name) for name, curve in scores.items())],
         neighbors=neighbors,

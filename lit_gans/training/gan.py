@@ -44,6 +44,7 @@ class GANDefinition(LightningModule):
         generator_first: whether the generator steps before the last discriminator step of an iteration, with the same
             latents.
         num_classes: number of classes that the generator is conditioned on.
+        class_names: names of the classes in the training data, if they have names.
         trains_against: names of the feature extractors that a loss uses. Metrics must not use the same extractors.
         instead_of_trainer: maps each unsupported argument of Lightning's Trainer to advice on what to set instead.
         progress: number of iterations and images at the start of the current iteration.
@@ -57,6 +58,7 @@ class GANDefinition(LightningModule):
     reuses_fake: ClassVar[bool] = False
     generator_first: ClassVar[bool] = False
     num_classes: int = 0
+    class_names: tuple[str, ...] = ()
     trains_against: tuple[str, ...] = ()
     instead_of_trainer: ClassVar[Mapping[str, str]] = INSTEAD_OF_TRAINER
 

@@ -39,6 +39,7 @@ from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positi
 from lit_gans.common.identity import digest_of_object, is_versioned
 from lit_gans.common.noise import forked, mix
 from lit_gans.common.size import Size, as_size
+from lit_gans.data.class_names import class_names_of
 from lit_gans.strategies.base import NetworkStrategy, sharding
 from lit_gans.strategies.grad_scaling import NetworkScaling, scale_each_network
 from lit_gans.training.augmentation import Augmentations, Augmenter
@@ -48,6 +49,7 @@ from lit_gans.training.callback import (
     GenerativeCallback,
     attached_trainer,
     callbacks_of,
+    data_of,
     num_iterations,
     reads_every_loss,
 )
@@ -320,6 +322,7 @@ class AdversarialModule(ImageSampler):
         use_by_default(strategy, CheckpointFiles())
         scale_each_network(strategy)
         if stage == "fit":
+            self.class_names = class_names_of(data_of(self.trainer)) if self.num_classes else ()
             self.begin_training()
 
     def on_fit_start(self) -> None:
@@ -379,7 +382,7 @@ class AdversarialModule(ImageSampler):
 
         Args:
             checkpoint_path: path of a checkpoint or of a run's folder. From a folder, the best checkpoint is loaded, or
-                the last checkpoint if there is no best checkpoint.
+                the last if there is none.
             map_location: device of the module, or a function or mapping of devices, see `torch.load`. None means CPU.
             strict, weights_only: arguments of Lightning's method. Loading is always strict and never executes code.
             **kwargs: settings that override the checkpoint's settings.
@@ -426,6 +429,8 @@ class AdversarialModule(ImageSampler):
             mark["code_sha256"] = digest_of_object(type(self))
         if self._unsaved:
             mark["unsaved"] = [*self._unsaved]
+        if self.class_names:
+            mark["class_names"] = [*self.class_names]
         checkpoint["hyper_parameters"] = self._saved_arguments()
         checkpoint[FORMAT_KEY] = checkpoint.get(FORMAT_KEY, {}) | mark
         if "loops" in checkpoint:  # the checkpoint is saved by a Trainer
@@ -454,6 +459,7 @@ class AdversarialModule(ImageSampler):
             if trainer is not None and fits:  # FSDP and DeepSpeed load checkpoints after `on_fit_start`
                 self._drop_stale_average(trainer)
         ours = checkpoint.get(FORMAT_KEY, {})
+        self.class_names = self.class_names or tuple(map(str, ours.get("class_names", ())))
         self.progress = replace(self.progress, images=ours.get("images", 0), images_per_iteration=0)
         self.augmentations.state.copy_(ours.get("augmentation", self.augmentations.new_state()))
 

@@ -71,7 +71,7 @@ class ImageSampler(GANDefinition):
         num: int = 64,
         *,
         seed: int = 0,
-        label: int | None = None,
+        label: int | str | None = None,
         weights: Weights | None = None,
         batch_size: int = 256,
     ) -> Float[Tensor, "n c h w"]:
@@ -80,7 +80,7 @@ class ImageSampler(GANDefinition):
         Args:
             num: number of images.
             seed: seed of the latents. The same seed gives the same latents on any device.
-            label: class of all images, for a conditional generator. `None` cycles through all classes.
+            label: index or name of the class of all images. `None` cycles through all classes.
             weights: `ema` uses the averaged generator, and `raw` uses the trained generator. `None` uses the averaged
                 generator if it exists, otherwise the trained generator.
             batch_size: number of images generated at once.
@@ -202,7 +202,7 @@ class ImageSampler(GANDefinition):
         generator = torch.Generator().manual_seed(mix(seed, "samples"))
         return torch.randn(num, self.latent_dim, generator=generator)
 
-    def labels(self, num: int, label: int | None = None) -> Int64[Tensor, " n"] | None:
+    def labels(self, num: int, label: int | str | None = None) -> Int64[Tensor, " n"] | None:
         """Returns the classes of `num` samples, or None if the generator is unconditional.
 
         All samples have the class `label`. If `label` is None, the samples cycle through all classes.
@@ -214,9 +214,20 @@ class ImageSampler(GANDefinition):
             return torch.arange(num) % self.num_classes if self.num_classes else None
         if not self.num_classes:
             raise RefusedInput(f"label={label}: the model was trained without classes; leave it out.")
-        if not 0 <= label < self.num_classes:
-            raise RefusedInput(f"label={label}: the model has the classes 0 to {self.num_classes - 1}.")
-        return torch.full((num,), label)
+        return torch.full((num,), self.index_of_class(label))
+
+    def index_of_class(self, label: int | str) -> int:
+        """Returns the index of the class with an index or a name.
+
+        Raises:
+            RefusedInput: if the generator has no such class.
+        """
+        if isinstance(label, int) and 0 <= label < self.num_classes:
+            return label
+        if label in self.class_names:
+            return self.class_names.index(str(label))
+        names = f" ({', '.join(self.class_names)})" if self.class_names else ""
+        raise RefusedInput(f"label={label}: the model has the classes 0 to {self.num_classes - 1}{names}.")
 
     def labels_like(self, data: Any, num: int) -> Int64[Tensor, " n"] | None:
         """Returns the classes of `num` samples that are compared with the images of `data`; None without classes."""

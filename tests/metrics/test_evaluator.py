@@ -254,6 +254,27 @@ def test_class_scores_without_known_classes_are_left_out_silently(extractor, num
     assert evaluator.left_out == {}
 
 
+class Seasons(Labeled):
+    class_names = ("winter", "spring", "summer", "autumn")
+
+
+class KnowsClasses(Pixels):
+    def __init__(self, *class_names):
+        super().__init__()
+        self.class_names = class_names
+
+
+def test_an_extractor_of_other_classes_is_refused_where_the_generator_has_classes():
+    """As many classes are not the same classes, such as glasses and hats."""
+    for extractor in (Pixels(), KnowsClasses(*Seasons.class_names)):
+        Evaluator(extractor, None, 61, num_classes=4).choose(Seasons())
+    other = KnowsClasses("winter", "summer", "spring", "autumn")
+    Evaluator(other, None, 61, num_classes=4).choose(Labeled())
+    Evaluator(other, None, 61).choose(Seasons())
+    with pytest.raises(RefusedInput, match=r"extractor pixels knows other classes .*: class 1 is summer, not spring;"):
+        Evaluator(other, None, 61, num_classes=4).choose(Seasons())
+
+
 @pytest.mark.parametrize("num_labels", [-1, 1])
 def test_another_number_of_labels_than_images_is_refused(num_labels):
     evaluator = evaluator_of(num_classes=4)

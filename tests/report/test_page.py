@@ -50,13 +50,22 @@ class Links(HTMLParser):
 
 def test_a_page_needs_no_other_file_and_shows_what_the_folder_holds(run):
     real = iter([(SAMPLES[:4] * 255).byte()])
-    text = page(run, SAMPLES, 1700, SAMPLES[:6], 3, real, ("lit-gans sample checkpoint=a b",))
+    text = page(run, SAMPLES, 1700, SAMPLES[:6], ("cat", "dog", "emu"), real, ("lit-gans sample checkpoint=a b",))
     links = Links(text)
     shown = " ".join(links.shown)
     assert links.loaded
     assert all(link.startswith("data:image/png;base64,") for link in links.loaded)
     assert len(links.loaded) == 1 + 1 + 8 + 8 + 8 * 3, "samples, classes, over time, 8 samples and their neighbors"
-    for expected in ("dcgan_photos/version_3", "DCGAN", "Folder", "fid_x", "20.25", "iteration 2,000", "iteration 0"):
+    for expected in (
+        "dcgan_photos/version_3",
+        "DCGAN",
+        "one class: cat, dog, emu.",
+        "Folder",
+        "fid_x",
+        "20.25",
+        "iteration 2,000",
+        "iteration 0",
+    ):
         assert expected in shown
     assert "20.25 at iteration 2,000 (for comparison: 7.125 between two halves of the real images)" in shown
     assert "The networks are those of iteration 1,700." in shown
@@ -104,7 +113,13 @@ def test_the_halves_of_the_real_images_are_compared_with_a_fid_alone(run):
 def test_nothing_is_cut_off_in_a_browser(run, tmp_path, width):
     script = "<script>document.title = document.documentElement.scrollWidth + ' ' + innerWidth</script></body>"
     text = page(
-        run, SAMPLES, 1700, SAMPLES[:6], 3, iter([(SAMPLES[:4] * 255).byte()]), ("lit-gans train " + "x" * 300,)
+        run,
+        SAMPLES,
+        1700,
+        SAMPLES[:6],
+        ("0", "1", "2"),
+        iter([(SAMPLES[:4] * 255).byte()]),
+        ("lit-gans train " + "x" * 300,),
     )
     (tmp_path / "page.html").write_text(text.replace("</body>", script))
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--dump-dom"]

@@ -32,6 +32,7 @@ from lit_gans.common.size import Size, as_size, size_text
 from lit_gans.config.load import module_from, trained_with
 from lit_gans.config.run_folder import output_file, results_folder
 from lit_gans.data.base import ImageData
+from lit_gans.data.class_names import class_names_of, other_class
 from lit_gans.data.contracts import Labeled
 from lit_gans.data.images import to_uint8
 from lit_gans.data.packed.unpaired import UnpairedData
@@ -105,7 +106,7 @@ def evaluate(
 
     Args:
         checkpoint: path of a checkpoint or of a run folder to sample from. For a run folder, the best checkpoint is
-            used, or the last checkpoint if there is no best checkpoint.
+            used, or the last if there is none.
         fake: folder of generated images with its subfolders, a zip or tar archive, or a folder of shards, used instead
             of a checkpoint.
         real: real images, like `fake`.
@@ -259,6 +260,12 @@ def _samples(
                     f"data.{name}={of_data} differs from the checkpoint's model, which has {of_model}: add"
                     f" data.{name}={of_model}."
                 )
+        other = other_class(module.class_names, class_names_of(images))
+        if other is not None:
+            raise RefusedInput(
+                f"the checkpoint's model has other classes than the data: {other}; use data with the model's classes,"
+                " or real=FOLDER, which ignores classes."
+            )
     elif isinstance(module, Translator):
         raise RefusedInput("translations are compared with the data of their input images: leave out real=.")
     refuse_truncation(module, truncation)

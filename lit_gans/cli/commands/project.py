@@ -28,7 +28,7 @@ from lit_gans.training.sampling import Weights
 def project(
     checkpoint: str,
     input: str,
-    label: int | None = None,
+    label: int | str | None = None,
     steps: int = 500,
     starts: int = 16,
     prior: float = 1e-3,
@@ -44,10 +44,9 @@ def project(
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
-            hf://owner/name. For a run folder, the best checkpoint is used, or the last checkpoint if there is no best
-            checkpoint.
+            hf://owner/name. For a run folder, the best checkpoint is used, or the last if there is none.
         input: image or folder of images, which are resized to the size of the model.
-        label: class of all images, for a model that was trained with classes; null cycles through all classes.
+        label: index or name of the class of all images; null cycles through all classes.
         steps: number of optimization steps.
         starts: number of random latents. The optimization for an image starts from the best of these latents.
         prior: weight of the log density of the latents. A larger weight finds more typical images.

@@ -63,6 +63,7 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
     logger.info("generating %s images", f"{num:,}")
     samples = module.sample(num, seed=seed)
     by_class = None
+    classes = module.class_names or [str(number) for number in range(module.num_classes)]
     if module.num_classes:
         latents = module.latents(_ROWS, seed).repeat_interleave(module.num_classes, 0)
         by_class = module.decode(latents, labels=torch.arange(module.num_classes).repeat(_ROWS))
@@ -77,7 +78,7 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
     try:
         real = _real_images(content) if neighbors else None
         credit = (training_data(found.config) or {}).get("attribution")
-        text = page(found, samples, iteration, by_class, module.num_classes, real, commands, credit)
+        text = page(found, samples, iteration, by_class, classes, real, commands, credit)
     except RefusedInput as error:
         if not neighbors:
             raise

@@ -38,7 +38,7 @@ def sample(
     checkpoint: str,
     num: int | None = None,
     seed: int = 0,
-    label: int | None = None,
+    label: int | str | None = None,
     input: str | None = None,
     direction: Direction = "a_to_b",
     whole: bool | None = None,
@@ -56,11 +56,10 @@ def sample(
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
-            hf://owner/name. For a run folder, the best checkpoint is used, or the last checkpoint if there is no best
-            checkpoint.
+            hf://owner/name. For a run folder, the best checkpoint is used, or the last if there is none.
         num: number of images; null generates 64, or translates all of `input`.
         seed: seed of the latents.
-        label: class of all images, for a model that was trained with classes; null cycles through all classes.
+        label: index or name of the class of all images; null cycles through all classes.
         input: image to translate or folder of images, for pix2pix and CycleGAN. Every output image has the name of its
             input image.
         direction: `b_to_a` translates images of the second domain to the first domain, for CycleGAN.
@@ -100,14 +99,20 @@ def sample(
                     f"{key}={value}: a {type(module).__name__} generates images from noise; leave out {key}=."
                 )
         num = 64 if num is None else num
-        logger.info("generating %s images", f"{num:,}")
+        labels = module.labels(num, label)
+        of_class = ""
+        if label is not None and module.class_names:
+            of_class = f" of {module.class_names[module.index_of_class(label)]}"
+        logger.info("generating %s images%s", f"{num:,}", of_class)
         names = [f"{index:05d}" for index in range(num)]
         latents = truncated(module.latents(num, seed), truncation)
-        images = [*module.decode(latents, labels=module.labels(num, label), weights=weights, seed=seed)]
+        images = [*module.decode(latents, labels=labels, weights=weights, seed=seed)]
     if module.image_size == 1:
         return _write_points(torch.stack(images), folder)
     has_every_class = label is None and 0 < module.num_classes <= len(images)
     columns = module.num_classes if has_every_class else math.ceil(len(images) ** 0.5)
+    if has_every_class and module.class_names:
+        logger.info("columns of the grid: %s", ", ".join(module.class_names))
     return _write_images(images, names, columns, folder, frame)
 
 

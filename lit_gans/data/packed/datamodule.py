@@ -154,11 +154,6 @@ class PackedData(ImageData):
         """Frame that converts the decoded images of the source."""
         return self.frame
 
-    @property
-    def class_names(self) -> list[str]:
-        """Names of the classes. If the classes have no names, their indices are used."""
-        return [str(number) for number in range(self.num_classes)]
-
     # ---- the packed images
 
     @property
@@ -222,6 +217,10 @@ class PackedData(ImageData):
 
     # ---- class weights
 
+    def _names(self) -> list[str]:
+        """Returns the names of the classes, or their indices if they have no names."""
+        return list(self.class_names) or [str(number) for number in range(self.num_classes)]
+
     def _sampler(self, **settings: Any) -> StepSampler:
         if self.class_weights is None:
             return super()._sampler(**settings)
@@ -229,7 +228,7 @@ class PackedData(ImageData):
         empty = {*range(len(weights))} - {*labels.tolist()}
         if self.class_weights == "balanced":
             weights = [float(number not in empty) for number in range(len(weights))]
-        missing = [self.class_names[number] for number in sorted(empty) if weights[number]]
+        missing = [self._names()[number] for number in sorted(empty) if weights[number]]
         if missing:
             raise RefusedInput(
                 f"data.class_weights: there are no images of {first_three(missing)}: set the weight to 0."
@@ -242,7 +241,7 @@ class PackedData(ImageData):
         Raises:
             RefusedInput: there are no classes, a class is missing or unknown, or a weight is out of range.
         """
-        names, weights = self.class_names, self.class_weights
+        names, weights = self._names(), self.class_weights
         if not names:
             raise RefusedInput("data.class_weights: the images have no classes: leave it out.")
         if not isinstance(weights, dict):

@@ -33,10 +33,12 @@ class Source:
 
     Attributes:
         labels: class index of each image; None if there are no classes.
+        class_names: names of the classes; empty if they have no names.
         left_out: one line of text for each file that the source itself skips, such as files without a class.
     """
 
     labels: Sequence[int] | np.ndarray | None = None
+    class_names: Sequence[str] = ()
     left_out: Sequence[str] = ()
 
     def __len__(self) -> int:

@@ -165,6 +165,7 @@ class Emoji(PackedData):
     """
 
     num_classes = len(GROUPS)
+    class_names = GROUPS
     license, attribution = "cc-by-sa-4.0", ATTRIBUTION
     identified_by_content = True
 

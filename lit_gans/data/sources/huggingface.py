@@ -33,7 +33,9 @@ class _Rows(Source):
         self, rows: Any, name: str, picture: str, label: str | None, decoding: Decoding, left_out: list[str]
     ) -> None:
         self.rows, self._name, self.column, self.decoding, self.left_out = rows, name, picture, decoding, left_out
-        self.labels = _numbers(list(rows[label])) if label else None
+        self.labels, self.class_names = _numbers(list(rows[label])) if label else (None, ())
+        if label and hasattr(rows.features[label], "names"):  # a `ClassLabel`
+            self.class_names = rows.features[label].names
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -56,12 +58,15 @@ class _Rows(Source):
         return read_picture(Path(encoded["path"]), notes, self.decoding, f"{self.name(index)} ({encoded['path']})")
 
 
-def _numbers(labels: list[Any]) -> list[Any]:
-    """Replaces class names by their indices in alphabetical order. Labels that are not text stay unchanged."""
+def _numbers(labels: list[Any]) -> tuple[list[Any], list[str]]:
+    """Replaces class names by their indices in alphabetical order, and returns the names.
+
+    Labels that are not text stay unchanged.
+    """
     names: list[Any] = [composed(label) if isinstance(label, str) else label for label in labels]
     known = sorted({name for name in names if isinstance(name, str)})
     numbers = {name: number for number, name in enumerate(known)}
-    return [numbers.get(name, name) for name in names]
+    return [numbers.get(name, name) for name in names], known
 
 
 class Huggingface(PackedData):
@@ -105,6 +110,11 @@ class Huggingface(PackedData):
     def num_classes(self) -> int:
         """Number of classes, according to the labels of the packed images."""
         return int(self.packed.labels.max()) + 1 if self.label_column else 0
+
+    @property
+    def class_names(self) -> list[str]:
+        names: list[str] = self.packed.about.get("class_names", [])
+        return names[: self.num_classes]  # a split need not have the last classes
 
     def source(self) -> Source:
         datasets = import_extra("datasets", "huggingface")

@@ -84,7 +84,8 @@ class AvatarsExtractor(Extractor):
     def __init__(self, label: Label | None = None) -> None:
         super().__init__()
         self.label: Label | None = label
-        self.num_logits = self.num_classes = 0 if label is None else _NUM_OPTIONS[label]
+        self.class_names = () if label is None else tuple(ATTRIBUTES[label].options)
+        self.num_logits = self.num_classes = len(self.class_names)
         self.reader = deepcopy(trained_reader())  # a copy, because the network moves to the device of the images
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:

@@ -42,6 +42,7 @@ class Extractor(nn.Module):
         num_features, num_logits: widths of the outputs of `forward`. If None, they are determined by extracting the
             features of one image.
         num_classes: number of classes if the logits correspond to the classes of the data, otherwise 0.
+        class_names: names of these classes, if they have names.
         label: name of the label that the logits predict if the extractor can predict several labels, otherwise None.
         resize: description of how images are resized, for the protocol.
         file_sha256: digest of the file from which the weights were read, or None if there is no file.
@@ -52,6 +53,7 @@ class Extractor(nn.Module):
     num_features: int | None = None
     num_logits: int | None = None
     num_classes: int = 0
+    class_names: tuple[str, ...] = ()
     label: str | None = None
     resize: str = "none"
     file_sha256: str | None = None

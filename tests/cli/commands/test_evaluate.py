@@ -18,6 +18,7 @@ from lit_gans.cli.commands.evaluate import _default_output, evaluate
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.class_frequencies import in_proportion
 from lit_gans.data.images import to_uint8
+from lit_gans.data.sources.folder import Folder
 from lit_gans.data.sources.unpaired import Unpaired
 from lit_gans.latents.truncation import truncated
 from lit_gans.metrics import (
@@ -137,6 +138,27 @@ def test_a_generator_with_classes_is_measured_inside_them(tiny_gan, random_image
     assert record["left_out"] == {"intra_fid": "the real images have no classes."}
     assert "metric/class_accuracy_digits" in record
     assert record["protocol"]["classes"] == "equal"
+
+
+def test_data_of_other_classes_are_refused(tiny_gan, fit, tmp_path):
+    """They could have as many classes, so that class scores would compare a hat with glasses."""
+
+    def folder(*names):
+        root = tmp_path / "-".join(names)
+        root.mkdir()
+        for name in names:
+            write(root / name, pictures(8, 0))
+        return Folder(root=str(root), image_size=16, channels=1, batch_size=4, cache=str(tmp_path / "cache"))
+
+    trained_on = folder("cat", "dog")
+    module, path = tiny_gan(num_classes=2), str(tmp_path / "gan.ckpt")
+    fit(module, trained_on, max_steps=1).save_checkpoint(path)
+    settings = {"checkpoint": path, "metrics": metrics(), "device": "cpu"}
+    with pytest.raises(RefusedInput, match="other classes than the data: class 0 is cat, not bird; use data"):
+        evaluate(data=folder("bird", "dog"), **settings)
+    with pytest.raises(RefusedInput, match="other classes than the data: class 2 is missing, not emu; use data"):
+        evaluate(data=folder("cat", "dog", "emu"), **settings)
+    assert evaluate(data=trained_on, **settings)["protocol"]["classes"] == "as in the data"
 
 
 def test_folders_of_several_sizes_are_refused_until_a_size_is_given(tmp_path):

@@ -12,6 +12,7 @@ from lit_gans.cli.commands.sample import sample
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
 from lit_gans.data.images import Frame, images_at, read_at
+from lit_gans.data.sources.folder import Folder
 from lit_gans.data.sources.points import Ring
 from lit_gans.latents.truncation import truncated
 
@@ -48,6 +49,35 @@ def test_images_of_a_class_are_those_of_its_label(tiny_gan, network):
 def test_a_class_that_the_model_does_not_know_is_refused(tiny_gan):
     with pytest.raises(RefusedInput, match="label=-1: the model has the classes 0 to 9"):
         tiny_gan(num_classes=10).sample(2, label=-1)
+
+
+@pytest.fixture
+def animals(saved, tmp_path):
+    """Checkpoint of a run on images of three classes, whose folders are their names."""
+    for name, gray in (("cat", 0), ("dog", 100), ("emu", 200)):
+        for number in range(4):
+            path = tmp_path / "data" / name / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (16, 16), gray).save(path)
+    data = Folder(root=str(tmp_path / "data"), image_size=16, channels=1, batch_size=4, cache=str(tmp_path / "cache"))
+    return saved(data=data, num_classes=3)
+
+
+def test_classes_have_the_names_of_their_folders(animals, command, ran, refused, tmp_path):
+    module = load(animals)
+    assert module.class_names == ("cat", "dog", "emu")
+    assert torch.equal(module.sample(2, label="dog"), module.sample(2, label=1))
+    said = command("sample", f"checkpoint={animals}", "label=emu", "num=2", f"output={tmp_path / 'emus'}")
+    assert "generating 2 images of emu" in "".join(map(str, said))
+    assert_shows(tmp_path / "emus/00001.png", module.sample(2, label=2)[1])
+    said = command("sample", f"checkpoint={animals}", "num=6")
+    assert "columns of the grid: cat, dog, emu" in "".join(map(str, said))
+    for wrong in ("cow", "3"):
+        message = refused("sample", f"checkpoint={animals}", f"label={wrong}")
+        assert f"label={wrong}: the model has the classes 0 to 2 (cat, dog, emu)." in message
+    ran("export", f"checkpoint={animals}", f"output={tmp_path / 'exported'}")
+    assert load(tmp_path / "exported").class_names == ("cat", "dog", "emu")
+    assert "Classes: cat, dog, emu." in (tmp_path / "exported/README.md").read_text()
 
 
 def test_without_a_label_the_grid_has_a_column_for_each_class(saved, tmp_path):

@@ -42,7 +42,19 @@ def test_images_and_labels_of_a_parquet_file(make):
 
 
 def test_names_of_classes_are_numbered_in_their_order(make):
-    assert make(label_column="animal").packed.labels.tolist() == [1, 0, 1, 0, 1, 2]
+    data = make(label_column="animal")
+    assert data.packed.labels.tolist() == [1, 0, 1, 0, 1, 2]
+    assert data.class_names == ["cat", "dog", "emu"]
+    assert make(label_column="kind").class_names == make().class_names == []
+
+
+def test_names_of_a_column_of_classes(make, tmp_path):
+    rows = datasets.Dataset.from_parquet(str(tmp_path / "train.parquet"), cache_dir=str(tmp_path / "other"))
+    kinds = datasets.ClassLabel(names=["red", "blue", "green", "unused"])
+    rows.cast_column("kind", kinds).to_parquet(tmp_path / "named.parquet")
+    data = make(files=str(tmp_path / "named.parquet"), label_column="kind")
+    assert data.packed.labels.tolist() == [0, 1, 2, 0, 1, 2]
+    assert data.class_names == ["red", "blue", "green"]
 
 
 def test_a_gan_trains_with_the_classes_of_a_column(make, tiny_gan, fit):
