@@ -198,9 +198,11 @@ class ImageSampler(GANDefinition):
         return inputs.to(self.device, next(self.generator.parameters()).dtype)
 
     def latents(self, num: int, seed: int = 0) -> Float[Tensor, "n z"]:
-        """Returns `num` latents on the CPU that depend only on `seed`."""
+        """Returns `num` latents on the CPU that depend only on `seed`. They are the first of any larger number."""
         generator = torch.Generator().manual_seed(mix(seed, "samples"))
-        return torch.randn(num, self.latent_dim, generator=generator)
+        count = num * self.latent_dim
+        # torch draws in groups of 16, and an incomplete last group would get other numbers
+        return torch.randn(count + -count % 16, generator=generator)[:count].view(num, self.latent_dim)
 
     def labels(self, num: int, label: int | str | None = None) -> Int64[Tensor, " n"] | None:
         """Returns the classes of `num` samples, or None if the generator is unconditional.

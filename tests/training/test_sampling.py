@@ -31,6 +31,15 @@ def test_samples_are_the_generator_s_images_in_0_1_and_change_nothing(tiny_gan):
     assert not module.generator.training
 
 
+@pytest.mark.parametrize("latent_dim", [1, 3, 16, 100])
+def test_the_first_images_of_more_are_the_same(tiny_gan, latent_dim):
+    module = tiny_gan(latent_dim=latent_dim)
+    latents = module.latents(50, seed=7)
+    for num in range(51):
+        assert torch.equal(module.latents(num, seed=7), latents[:num])
+    assert not torch.equal(module.latents(50, seed=8), latents)
+
+
 def test_raw_and_averaged_weights(tiny_gan):
     module = tiny_gan()
     with pytest.raises(RefusedInput, match="holds no averaged weights"):
