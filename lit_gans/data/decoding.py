@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Shaped
-from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageFile, UnidentifiedImageError
 
 from lit_gans.common.errors import RefusedInput, import_extra, refusing
 from lit_gans.data.archives import open_file
@@ -36,20 +36,22 @@ Picture = Image.Image | np.ndarray
 File = io.BufferedReader | io.BytesIO
 MAX_PIXELS = 178_956_970  # Pillow's own limit; Pillow raises an error for larger images
 IN_16_BITS = "16 bits, scaled to 8"
+UNREADABLE_EXIF = "with unreadable EXIF data, so that they are not rotated"
 SEVERAL = "animated or with several pages, of which only the first is used"
 # TIFF tags
 _BITS, _PHOTOMETRIC, _DESCRIPTION, _ORIENTATION, _SAMPLES, _PLANES, _FORMAT = 258, 262, 270, 274, 277, 284, 339
 _KINDS = {1: "u", 2: "i", 3: "f", 4: "u"}
 _SEPARATED = 5  # photometric interpretation of CMYK images
-# for each EXIF orientation: whether to exchange rows and columns, and the axes to reverse after that
-_ORIENTATIONS: dict[int, tuple[bool, tuple[int, ...]]] = {
-    2: (False, (1,)),
-    3: (False, (0, 1)),
-    4: (False, (0,)),
-    5: (True, ()),
-    6: (True, (1,)),
-    7: (True, (0, 1)),
-    8: (True, (0,)),
+# for each EXIF orientation: Pillow's method that turns an image upright, and for an array, whether to exchange rows and
+# columns, and the axes to reverse after that
+_ORIENTATIONS: dict[object, tuple[Image.Transpose, bool, tuple[int, ...]]] = {
+    2: (Image.Transpose.FLIP_LEFT_RIGHT, False, (1,)),
+    3: (Image.Transpose.ROTATE_180, False, (0, 1)),
+    4: (Image.Transpose.FLIP_TOP_BOTTOM, False, (0,)),
+    5: (Image.Transpose.TRANSPOSE, True, ()),
+    6: (Image.Transpose.ROTATE_270, True, (1,)),
+    7: (Image.Transpose.TRANSVERSE, True, (0, 1)),
+    8: (Image.Transpose.ROTATE_90, True, (0,)),
 }
 
 
@@ -195,10 +197,21 @@ def _decoded(picture: ImageFile.ImageFile, file: File, notes: list[str], decodin
             raise ValueError(
                 f"Pillow reduces the 16-bit colors of {picture.format} files to 8 bits: convert it to TIFF or PNG"
             )
-        return _upright(_deep_png(file), picture.getexif().get(_ORIENTATION, 1))
+        return _upright_values(_deep_png(file), _orientation(picture, notes))
     scaling = _scaling(picture, file) if decoding.has_range else None
     picture.load()
-    ImageOps.exif_transpose(picture, in_place=True)  # in place, so that an upright image is not copied
+    return _upright(_converted(picture, stored, reduced, scaling, notes, decoding), _orientation(picture, notes))
+
+
+def _converted(
+    picture: ImageFile.ImageFile,
+    stored: np.dtype | None,
+    reduced: bool,
+    scaling: tuple[float, int, type] | None,
+    notes: list[str],
+    decoding: Decoding,
+) -> Picture:
+    """Returns a loaded Pillow image, or its values if they have more than 8 bits. The image is not rotated."""
     if reduced:
         return _noted(picture, notes)
     if picture.format == "PNG" and picture.mode[0] == "I" and "transparency" in picture.info:
@@ -340,7 +353,10 @@ def _tiff(file: File, notes: list[str], decoding: Decoding, name: str) -> Shaped
         values = values[..., None]
     if not axes.endswith("YX"):
         raise ValueError(f"its axes are {series.axes}, expected height and width (YX) last")
-    pages = [_upright(page, orientation.value if orientation else 1) for page in values.reshape(-1, *values.shape[-3:])]
+    pages = [
+        _upright_values(page, orientation.value if orientation else 1)
+        for page in values.reshape(-1, *values.shape[-3:])
+    ]
     if decoding.keeps_pages(len(pages)):
         return np.stack(pages)
     if len(pages) > 1 or len(tiff.series) > 1:
@@ -348,9 +364,28 @@ def _tiff(file: File, notes: list[str], decoding: Decoding, name: str) -> Shaped
     return pages[0]
 
 
-def _upright(values: Shaped[np.ndarray, "h w c"], orientation: int) -> Shaped[np.ndarray, "_ _ c"]:
-    """Rotates and flips an array as `ImageOps.exif_transpose` does for a Pillow image."""
-    exchanged, reverse = _ORIENTATIONS.get(orientation, (False, ()))
+def _orientation(picture: Image.Image, notes: list[str]) -> object:
+    """Returns the orientation in the EXIF data of an image, or 1, which is upright, if the data cannot be read."""
+    try:
+        return picture.getexif().get(_ORIENTATION, 1)
+    except Exception:  # cameras and editors write damaged data, for which Pillow raises errors of many types
+        notes.append(UNREADABLE_EXIF)
+        return 1
+
+
+def _upright(picture: Picture, orientation: object) -> Picture:
+    """Rotates and flips an image, or an array (h, w) or (h, w, c), by an EXIF orientation.
+
+    `ImageOps.exif_transpose` is not used, because it also writes the EXIF data anew, which fails for data that Pillow
+    can read but not write.
+    """
+    if isinstance(picture, np.ndarray):
+        return _upright_values(picture, orientation)
+    return picture.transpose(_ORIENTATIONS[orientation][0]) if orientation in _ORIENTATIONS else picture
+
+
+def _upright_values(values: Shaped[np.ndarray, "h w *c"], orientation: object) -> Shaped[np.ndarray, "_ _ *c"]:
+    _, exchanged, reverse = _ORIENTATIONS.get(orientation, (None, False, ()))
     return np.flip(values.swapaxes(0, 1) if exchanged else values, reverse)
 
 

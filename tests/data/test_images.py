@@ -128,6 +128,26 @@ def test_the_camera_s_orientation_is_applied(folder):
     assert np.array_equal(image.permute(1, 2, 0).numpy(), np.rot90(pixels, -1))
 
 
+@pytest.mark.parametrize(
+    ("content", "is_read"),
+    [
+        (b"Exif\0\0II*\0\x08\0\0\0\x02\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\x01\x02\0\x02\0\0\0a\0\0\0\0\0\0\0", True),
+        (b"Exif\0\0garbage-garbage-garbage", False),
+        (b"Exif\0\0II", False),
+    ],
+    ids=["that cannot be written", "garbage", "cut off"],
+)
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp"])
+def test_damaged_exif_data_do_not_refuse_an_image(folder, name, content, is_read):
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    pixels[:4] = 255
+    lossless = {"quality": 100} | ({"lossless": True} if name == "a.webp" else {})
+    image, notes = only(folder, name, Image.fromarray(pixels), save={"exif": content, **lossless})
+    found = image.permute(1, 2, 0).numpy()
+    assert np.abs(found.astype(int) - (np.rot90(pixels, -1) if is_read else pixels)).max() <= 2
+    assert set(notes) <= (set() if is_read else {"with unreadable EXIF data, so that they are not rotated"})
+
+
 def test_empty_folders_and_too_few_images(folder, caplog):
     root, data = folder
     for name in ("cats", "dogs", "empty"):
