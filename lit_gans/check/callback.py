@@ -53,6 +53,11 @@ class RankConsistency(Callback):
             if check.rank == 0:
                 print(check.report(), flush=True)
 
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if self._check is not None:  # a training without iterations calls neither of the two hooks above
+            check, self._check = self._check, None
+            check.close()
+
     def _finish(self) -> None:
         if self._check is None:
             return

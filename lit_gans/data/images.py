@@ -124,7 +124,7 @@ class Frame:
             picture = picture.convert("RGBA")
             picture = Image.alpha_composite(Image.new("RGBA", picture.size, (*self.background, 255)), picture)
         mode = _MODES[self.channels]
-        if picture.mode == "P" and mode == "L":
+        if picture.mode in ("P", "LAB") and mode == "L":  # Pillow converts neither directly without an error or a loss
             picture = picture.convert("RGB")
         return picture if picture.mode == mode else picture.convert(mode)
 

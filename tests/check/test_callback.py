@@ -5,6 +5,7 @@ from contextlib import redirect_stdout
 
 import pytest
 import torch
+from lightning.pytorch import Trainer
 
 from lit_gans.check import RankConsistency
 from tests.check.loops import train_with_trainer
@@ -42,3 +43,12 @@ def test_all_ranks_raise_where_rank_0_has_found_faults(tmp_path):
     assert "FAULT gradients_summed" in first["gradients_summed"][0]
     assert first["gradients_summed"][1] == ""
     assert [printed for printed, _ in second.values()] == ["", "", ""]
+
+
+@pytest.mark.parametrize("settings", [{"limit_train_batches": 0}, {"max_steps": 0}], ids=str)
+def test_a_training_without_iterations_leaves_nothing_behind(tiny_gan, random_images, settings):
+    """Lightning then calls neither `on_train_end` nor `on_exception`."""
+    before, quiet = torch.autograd.backward, {"logger": False, "enable_checkpointing": False, "accelerator": "cpu"}
+    trainer = Trainer(callbacks=[RankConsistency()], **{"max_steps": 2, **settings}, **quiet)
+    trainer.fit(tiny_gan(), datamodule=random_images())
+    assert torch.autograd.backward is before

@@ -128,6 +128,12 @@ def test_the_camera_s_orientation_is_applied(folder):
     assert np.array_equal(image.permute(1, 2, 0).numpy(), np.rot90(pixels, -1))
 
 
+def test_lab_colors_become_gray(folder):
+    lab = Image.new("LAB", (8, 8), (128, 128, 128))
+    image, _ = only(folder, "lab.tif", lab, channels=1)
+    assert (image.float() - np.asarray(lab.convert("RGB")).mean()).abs().max() < 2
+
+
 @pytest.mark.parametrize(
     ("content", "is_read"),
     [

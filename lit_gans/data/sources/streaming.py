@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Int64
+from jaxtyping import Int64, UInt8
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -27,7 +27,7 @@ from lit_gans.common.size import Size, as_size, sides, size_value
 from lit_gans.data.base import ImageData, ImagesInMemory
 from lit_gans.data.digests import Fingerprint, digest_of_files, digest_of_parts, fingerprint, remembered
 from lit_gans.data.loader import StepSampler
-from lit_gans.data.packed.datamodule import PackedData
+from lit_gans.data.packed.datamodule import PackedData, TranslationData, in_8_bits
 from lit_gans.data.packed.format import PerProcess
 
 _WAITS = 60.0  # maximum time to wait for a chunk that another process is downloading, in seconds
@@ -264,6 +264,11 @@ class Streaming(ImageData):
         return dataset
 
     @property
+    def class_names(self) -> list[str]:
+        names: list[str] = self.dataset.about().get("class_names", [])
+        return names
+
+    @property
     def num_classes(self) -> int:  # type: ignore[override]
         """Number of classes of the stream; 0 if the stream has no labels."""
         return int(self.dataset.about().get("num_classes", 0))
@@ -279,6 +284,12 @@ class Streaming(ImageData):
         about = self.dataset.about()
         labels = ["torch.int64", *fingerprint([self.dataset.labels])]
         return {"images": digest_of_parts(image=[about["dtype"], *about["images"]], label=labels)}
+
+    def real_batches(
+        self, batch_size: int = 256, start: int = 0, stop: int | None = None
+    ) -> Iterator[UInt8[Tensor, "b c h w"]]:
+        """Returns an iterator over batches of all images, converted to uint8 for metrics; see `ImageData`."""
+        return map(in_8_bits, super().real_batches(batch_size, start, stop))
 
     def real_fingerprint(self) -> Fingerprint:
         about = self.dataset.about()
@@ -303,8 +314,11 @@ def write_stream(data: PackedData, folder: str | Path, chunk_bytes: int = 64_000
         chunk_bytes: size of each chunk file of the stream, in bytes.
 
     Raises:
-        RefusedInput: the folder is not empty, or the package is missing.
+        RefusedInput: the folder is not empty, the package is missing, or `Streaming` does not support such images.
     """
+    if isinstance(data, TranslationData) or data.channels not in Streaming.possible_channels:
+        kind = "pairs or two domains" if isinstance(data, TranslationData) else f"{data.channels} channels"
+        raise RefusedInput(f"stream={folder}: a stream cannot have images of {kind}: use data.cache on a shared disk.")
     writing = import_extra("litdata.streaming.writer", "streaming")
     folder = Path(folder)
     refuse_filled(folder)
@@ -334,6 +348,7 @@ def _write(data: PackedData, folder: Path, writing: Any, chunk_bytes: int) -> No
         "dtype": str(images.dtype),
         "labels": data.packed.labels.tolist(),
         "num_classes": data.num_classes,
+        "class_names": [*data.class_names],
     }
     index = folder / _INDEX
     content = json.loads(index.read_bytes())

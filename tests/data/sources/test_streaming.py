@@ -13,6 +13,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.data.digests import fingerprint
 from lit_gans.data.sources import streaming
 from lit_gans.data.sources.folder import Folder
+from lit_gans.data.sources.paired import PairedFolder
 from lit_gans.data.sources.streaming import Streaming, write_stream
 from tests.checkpoints.hostile import Payload
 from tests.data.conftest import NUM, steps
@@ -225,9 +226,34 @@ def test_a_stream_without_labels_has_no_classes(tmp_path):
 
 def test_a_stream_has_the_classes_of_its_source(tmp_path, stream, packed):
     assert stream().num_classes == packed.num_classes == 2
+    assert stream().class_names == packed.class_names == ["class_0", "class_1"]
     assert (
         written(tmp_path / "own", *({"image": noise(3, 8, 8), "label": label} for label in (1, 0, 4))).num_classes == 5
     )
+
+
+def test_floats_are_measured_in_8_bits(make, tmp_path):
+    packed = make(dtype="float32")
+    write_stream(packed, tmp_path / "floats")
+    stream = Streaming(root=str(tmp_path / "floats"), image_size=10)
+    assert stream.dataset[torch.arange(2)]["image"].dtype == torch.float32
+    for ours, theirs in zip(stream.real_batches(7), packed.real_batches(7), strict=True):
+        assert ours.dtype == torch.uint8
+        assert torch.equal(ours, theirs)
+    assert stream.real_fingerprint() == packed.real_fingerprint()
+
+
+@pytest.mark.parametrize("kind", ["2 channels", "pairs"])
+def test_images_that_no_stream_can_have_are_refused(make, tmp_path, kind):
+    if kind == "pairs":
+        (tmp_path / "pairs/train").mkdir(parents=True)
+        Image.new("RGB", (20, 10)).save(tmp_path / "pairs/train/a.png")
+        data = PairedFolder(str(tmp_path / "pairs"), image_size=10, cache=str(tmp_path / "cache"))
+    else:
+        data = make(channels=2)
+    with pytest.raises(RefusedInput, match=f"a stream cannot have images of {kind}.*: use data.cache on a shared disk"):
+        write_stream(data, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 REFUSED = {
