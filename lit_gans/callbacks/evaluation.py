@@ -159,8 +159,9 @@ class Measurement(GenerativeCallback):
 
     def measure_now(self, trainer: Trainer, module: AdversarialModule) -> None:
         """Measures whatever the schedule says, and logs and stores the values. Every rank calls this method."""
+        num = module.num_different(self.num_samples, data_of(trainer))
         for callback in callbacks_of(trainer, GenerativeCallback):
-            callback.on_measure_start(trainer, f"{_short(self.headline)} on {self.num_samples} samples")
+            callback.on_measure_start(trainer, f"{_short(self.headline)} on {num} samples")
         try:
             with paused(trainer):
                 module.gather_generator()
@@ -221,8 +222,9 @@ class Measurement(GenerativeCallback):
 
         Every rank must exhaust its iterator, see `until_stopped`.
         """
-        rows = share(torch.arange(self.num_samples), trainer)
-        inputs = module.sampling_share(rows, self.num_samples, self.seed, data_of(trainer))
+        num = module.num_different(self.num_samples, data_of(trainer))  # copies would be each other's neighbors
+        rows = share(torch.arange(num), trainer)
+        inputs = module.sampling_share(rows, num, self.seed, data_of(trainer))
         labels = self.requested_labels(trainer, module)
         batches = inputs.split(self.batch_size) if len(inputs) else ()
         for batch, classes in self.until_stopped(trainer, with_labels(batches, labels)):
@@ -367,7 +369,10 @@ class GenerativeMetrics(Measurement):
             )
         device = trainer.strategy.root_device
         device = torch.device("cpu") if device.type == "mps" else device  # MPS lacks float64 for the covariances
-        settings = self.num_samples, self.batch_size, self.seed, device
+        num = module.num_different(self.num_samples, data)
+        if num < self.num_samples and trainer.is_global_zero:
+            logger.info("metrics: %s samples, because there are no more images to translate", f"{num:,}")
+        settings = num, self.batch_size, self.seed, device
         evaluator = Evaluator(self.extractor, self.scores, *settings, num_classes=module.num_classes)
         evaluator.choose(data)
         self.directions, self.left_out, self.evaluator = evaluator.directions, evaluator.left_out, evaluator

@@ -95,10 +95,11 @@ class ReconstructionMetrics(Measurement):
         images = self._images(trainer, module, trainer.global_rank, trainer.world_size)
         # some ranks have no images if there are fewer images than ranks
         batches = images.split(self.batch_size) if len(images) else ()
-        mean = MeanMetric(nan_strategy="disable").set_dtype(torch.float64).to(module.device)
+        device = "cpu" if module.device.type == "mps" else module.device  # MPS lacks float64
+        mean = MeanMetric(nan_strategy="disable").set_dtype(torch.float64).to(device)
         means = {name: mean.clone() for name in self._distances}
         for batch in self.until_stopped(trainer, batches):
             fake, real = module.decode(to_networks(batch)), to_unit_range(batch).to(module.device)
             for name, distance in self._distances.items():
-                means[name].update(distance(fake, real))
+                means[name].update(distance(fake, real).to(device))
         return {f"metric/{name}": mean.compute().item() for name, mean in means.items()}

@@ -60,9 +60,19 @@ def refuse_without_latents(module: AdversarialModule, source: object) -> None:
 
 
 def refuse_truncation(module: AdversarialModule, truncation: float | None) -> None:
-    """Raises `RefusedInput` if truncation is requested for a module without latents."""
-    if truncation is not None and isinstance(module, Translator):
+    """Raises `RefusedInput` if truncation is requested for a module without latents, or has no effect on its images."""
+    if truncation is None:
+        return
+    if isinstance(module, Translator):
         raise RefusedInput(f"truncation={truncation}: {module.name} has no latents; leave out truncation=.")
+    latents = module.latents(2)
+    first, second = module.decode(latents)
+    (shorter,) = module.decode(latents[:1] / 2)
+    if (shorter - first).norm() < 1e-3 * (second - first).norm():
+        raise RefusedInput(
+            f"truncation={truncation} has no effect: the images of this {type(module).__name__} do not depend on the"
+            " length of a latent; leave out truncation=."
+        )
 
 
 def turn(module: AdversarialModule, direction: Direction) -> None:

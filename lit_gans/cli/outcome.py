@@ -101,7 +101,7 @@ def report(trainer: Trainer, overrides: Sequence[str] = ()) -> int:
     module = f"{IMPORT_VARIABLE}={quote(os.environ[IMPORT_VARIABLE])} " if os.environ.get(IMPORT_VARIABLE) else ""
     lines = [f"{'Stopped after' if stopped else 'Done:'} {step} iterations in {folder}"]
     for metrics in callbacks_of(trainer, Measurement):
-        if metrics.values:
+        if metrics.headline in metrics.values:  # a resumed run might not have measured a new score yet
             lines += metrics.summary()
     grid = folder / GRIDS / f"{step:06d}.png"
     if samples is not None and grid.exists():

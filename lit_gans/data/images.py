@@ -6,6 +6,7 @@ number of channels.
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -63,6 +64,13 @@ class Frame:
     value_range: tuple[float, float] | None = None
     max_pixels: int | None = MAX_PIXELS
     keys: str = field(default="data.", repr=False)
+
+    def __post_init__(self) -> None:
+        if self.value_range is not None and not -math.inf < self.value_range[0] < self.value_range[1] < math.inf:
+            raise RefusedInput(
+                f"value_range={list(self.value_range)}: the second number must be greater than the first one, and both"
+                " must be finite."
+            )
 
     @property
     def decoding(self) -> Decoding:

@@ -108,7 +108,16 @@ class PictureFolder:
         for note, num in notes.items():
             if note.endswith("clipped"):
                 logger.warning("%s: %d files %s", self.folder, num, note)
-        if notes[IN_16_BITS] and high - low < 128:
+        if self.frame.value_range is not None and high - low < 128:
+            logger.warning(
+                "%s: with value_range=%s, its images have only values from %d to %d of 255: do its files have another"
+                " range than this one?",
+                self.folder,
+                list(self.frame.value_range),
+                low,
+                high,
+            )
+        elif notes[IN_16_BITS] and high - low < 128:
             logger.warning(
                 "%s: the values of its 16-bit files range only from %d to %d after conversion to 0 to 255: set"
                 " value_range=[LOW,HIGH] to the values that become black and white.",

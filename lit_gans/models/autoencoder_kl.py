@@ -442,6 +442,9 @@ class AutoencoderKL(Translator):
     def sampling_share(self, rows: Int64[Tensor, " n"], num: int, seed: int, data: Any = None) -> Tensor:
         return to_networks(_images_of(data, num, rows))
 
+    def num_different(self, num: int, data: Any = None) -> int:
+        return min(num, num_images(data)) if isinstance(data, ImageSource) else num
+
     def sampling_batch_like(self, batch: Batch, seed: int) -> Batch:
         return self.sampling_batch(batch["image"], None, seed)
 

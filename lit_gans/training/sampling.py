@@ -53,6 +53,10 @@ class ImageSampler(GANDefinition):
         """Returns some rows of `sampling_inputs`, for example one rank's rows, without reading images of other rows."""
         return self.sampling_inputs(num, seed, data)[rows]
 
+    def num_different(self, num: int, data: Any = None) -> int:
+        """Returns `num`, or the number of different inputs that `sampling_inputs` can return, if it is smaller."""
+        return num
+
     def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Batch:
         """Returns the batch for `generate`: inputs, labels and any additional noise."""
         return {"latents": inputs} if labels is None else {"latents": inputs, "label": labels}

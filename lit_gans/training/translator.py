@@ -202,6 +202,9 @@ class Translator(AdversarialModule):
     def sampling_share(self, rows: Int64[Tensor, " n"], num: int, seed: int, data: Any = None) -> Tensor:
         return to_networks(spread(self.held_out(data)["input"], num, rows))
 
+    def num_different(self, num: int, data: Any = None) -> int:
+        return min(num, len(self.held_out(data)["input"]))
+
     def held_out(self, data: Any) -> Mapping[str, Tensor]:
         """Returns the images of both domains, `input` and `image`, that a datamodule excludes from training.
 

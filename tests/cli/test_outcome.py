@@ -4,9 +4,11 @@ import signal
 
 from lightning.pytorch import Callback
 
-from lit_gans.callbacks import RunCheckpoint, Samples
+from lit_gans.callbacks import GenerativeMetrics, RunCheckpoint, Samples
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.outcome import entry_of, report, write_summary
+from lit_gans.metrics import InceptionScore
+from lit_gans.metrics.extractors.digits import DigitsExtractor
 from tests.callbacks.test_early_stopping import Given
 
 
@@ -33,6 +35,15 @@ def test_only_existing_files_are_named(tiny_gan, random_images, fit, tmp_path, c
     named = capsys.readouterr().out
     assert "Done: 1 iterations" in named
     assert not any(word in named for word in (".png", ".gif", ".ckpt", "lit-gans sample"))
+
+
+def test_a_run_that_has_not_measured_a_new_score_yet_is_reported(tiny_gan, random_images, fit, capsys):
+    """It was resumed with another first score, and stopped before the next measurement."""
+    scores = GenerativeMetrics(DigitsExtractor(), scores={"inception_score": InceptionScore()}, num_samples=20)
+    trainer = fit(tiny_gan(), random_images(), max_steps=1, callbacks=[scores])
+    scores.headline = "metric/fid_digits"
+    assert report(trainer) == 0
+    assert "Done: 1 iterations" in capsys.readouterr().out
 
 
 def test_a_stopped_run_continues_with_the_printed_line(tiny_gan, random_images, fit, capsys, monkeypatch):

@@ -12,6 +12,7 @@ import json
 import logging
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.checkpoints.remote import is_address
 from lit_gans.cli.checkpoint import refuse_truncation, turn
+from lit_gans.common.atomic import replacing, set_aside
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.paths import short_name
@@ -235,13 +237,24 @@ def _record(
 
 
 def _save(record: dict[str, Any], path: Path) -> None:
-    """Writes the record as JSON, and prints it in readable form."""
-    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    """Writes the record as JSON, and prints it in readable form. A record with another protocol is kept."""
+    text = json.dumps(record, indent=2) + "\n"
+    if path.is_file() and _protocol_in(path.read_bytes()) != _protocol_in(text):
+        set_aside(path)
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
     shown = {name: value for name, value in record.items() if name not in ("left_out", "directions", "protocol")}
     lines = [f"{key}: {value:.6g}" if isinstance(value, float) else f"{key}: {value}" for key, value in shown.items()]
     lines += [f"left out: {name}: {reason}" for name, reason in record.get("left_out", {}).items()]
     lines += ["protocol", *(f"  {name}: {value}" for name, value in record["protocol"].items())]
     print("\n".join([*lines, f"saved: {path}"]))
+
+
+def _protocol_in(record: str | bytes) -> Any:
+    """Returns the protocol in a record, or None if the text is no record."""
+    with suppress(ValueError, KeyError, TypeError):
+        return json.loads(record)["protocol"]
+    return None
 
 
 def _samples(
@@ -269,12 +282,14 @@ def _samples(
     elif isinstance(module, Translator):
         raise RefusedInput("translations are compared with the data of their input images: leave out real=.")
     refuse_truncation(module, truncation)
-    inputs = module.sampling_inputs(metrics.num_samples, metrics.seed, images)
+    module.sampling_generator(weights)  # raises an error before any image is read
+    num = module.num_different(metrics.num_samples, images)
+    inputs = module.sampling_inputs(num, metrics.seed, images)
     inputs = inputs if truncation is None else truncated(inputs, truncation)
-    labels = module.labels_like(images, metrics.num_samples)
+    labels = module.labels_like(images, num)
     return Generated(
         {"checkpoint": checkpoint},
-        metrics.num_samples,
+        num,
         (
             to_uint8(module.decode(microbatch, labels=classes, weights=weights, seed=metrics.seed))
             for microbatch, classes in with_labels(inputs.split(metrics.batch_size), labels)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
@@ -113,11 +112,6 @@ class PackedData(ImageData):
             raise RefusedInput(f"data.background={list(background)}: expected red, green and blue, each from 0 to 255.")
         red, green, blue = background
         crop = crop if isinstance(crop, str) else as_size(crop, "crop")
-        if value_range is not None and not -math.inf < value_range[0] < value_range[1] < math.inf:
-            raise RefusedInput(
-                f"value_range={list(value_range)}: the second number must be greater than the first one, and both must"
-                " be finite."
-            )
         bounds = None if value_range is None else (float(value_range[0]), float(value_range[1]))
         self.frame = Frame(self.image_size, channels, crop, (red, green, blue), dtype, bounds, max_pixels)
         if isinstance(class_weights, dict):  # YAML reads some names as numbers

@@ -18,6 +18,7 @@ from lit_gans.cli.commands.evaluate import _default_output, evaluate
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.class_frequencies import in_proportion
 from lit_gans.data.images import to_uint8
+from lit_gans.data.sources.digits import Digits
 from lit_gans.data.sources.folder import Folder
 from lit_gans.data.sources.unpaired import Unpaired
 from lit_gans.latents.truncation import truncated
@@ -225,6 +226,68 @@ def test_cyclegan_is_measured_in_both_directions(tiny_gan, fit, tmp_path):
         assert direct["num_real"] == 30
         found[direction] = json.loads((tmp_path / f"evaluation_cycle{'_b_to_a' * (given == 'B')}.json").read_text())
     assert found["a_to_b"] != found["b_to_a"]
+
+
+@pytest.mark.parametrize("name", ["cyclegan", "autoencoder_kl"])
+def test_no_image_is_translated_twice(tiny_gan, fit, tmp_path, name):
+    """Copies are each other's nearest neighbors, so that recall would be 0."""
+    (tmp_path / "both").mkdir()
+    for number, domain in enumerate(("A", "B")):
+        write(tmp_path / "both" / domain, pictures(12 + number, number))
+    cache = str(tmp_path / "cache")
+    data = Unpaired(str(tmp_path / "both"), image_size=16, channels=1, batch_size=4, cache=cache)
+    module, path, scores = tiny_gan(name), str(tmp_path / "gan.ckpt"), metrics()
+    trainer = fit(module, data, max_steps=1, callbacks=[scores])
+    trainer.save_checkpoint(path)
+    found = evaluate(checkpoint=path, data=data, metrics=metrics(), device="cpu")
+    num = {"cyclegan": 12, "autoencoder_kl": 13}[name]
+    assert found["num_samples"] == found["protocol"]["num_fake"] == scores.protocol["num_fake"] == num
+    values = {key: value for key, value in found.items() if key.startswith("metric/")}
+    assert values == pytest.approx(scores.values, rel=1e-4)
+
+
+def test_results_with_another_protocol_are_kept(checkpoint, random_images, tmp_path):
+    _, path = checkpoint
+    settings = {"checkpoint": path, "data": random_images(), "device": "cpu"}
+    first = evaluate(metrics=metrics(), truncation=1.0, **settings)
+    second = evaluate(metrics=metrics(), **settings)
+    third = evaluate(metrics=metrics(), **settings)
+    kept, last = (json.loads((tmp_path / f"evaluation_{name}.json").read_text()) for name in ("gan-1", "gan"))
+    assert kept == first
+    assert last == third == second
+    assert not (tmp_path / "evaluation_gan-2.json").exists()
+
+
+def test_missing_averaged_weights_are_refused_before_images_are_read(checkpoint):
+    class Unread(Digits):
+        def real_batches(self, *_):
+            raise AssertionError("the images are read")
+
+    _, path = checkpoint
+    with pytest.raises(RefusedInput, match="weights=ema: this checkpoint holds no averaged weights"):
+        evaluate(checkpoint=path, data=Unread(image_size=16), metrics=metrics(), weights="ema", device="cpu")
+
+
+def test_truncation_without_an_effect_is_refused(tiny_gan, random_images, fit, tmp_path):
+    """The generator of FastGAN scales each latent to the same length."""
+    path = str(tmp_path / "gan.ckpt")
+    fit(tiny_gan("projected_gan", channels=3), random_images(channels=3), max_steps=1).save_checkpoint(path)
+    with pytest.raises(RefusedInput, match=r"truncation=0\.5 has no effect: the images of this ProjectedGAN do not"):
+        evaluate(checkpoint=path, data=random_images(channels=3), metrics=metrics(), truncation=0.5, device="cpu")
+
+
+@pytest.mark.parametrize("value_range", [(255, 0), (0, 0), (0, float("nan"))])
+def test_a_wrong_range_of_values_is_refused(tmp_path, value_range):
+    folder = write(tmp_path / "images", pictures(4, 0))
+    with pytest.raises(RefusedInput, match="the second number must be greater than the first one"):
+        evaluate(fake=folder, real=folder, metrics=metrics(), value_range=value_range, device="cpu")
+
+
+def test_a_range_that_leaves_images_dark_is_reported(tmp_path, caplog):
+    """8-bit samples of a run on 12-bit images are compared with the images themselves."""
+    folder = write(tmp_path / "images", pictures(30, 0))
+    evaluate(fake=folder, real=folder, metrics=metrics(), value_range=(0, 4095), device="cpu")
+    assert caplog.text.count("value_range=[0.0, 4095.0], its images have only values from 0 to 16 of 255") == 2
 
 
 def test_an_extractor_that_the_generator_was_trained_against_is_reported(
