@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
+from lit_gans.data.digests import digest_of_parts
 
 _DATA = "data"  # key of the data digests in the state dict
 _INIT_FROM = "To start a new run from its networks, use init_from=PATH."
@@ -88,8 +89,14 @@ class StepSampler(DistributedSampler):
     @property
     def settings(self) -> dict[str, Any]:
         """Settings that determine the order together with the epoch. They must be equal in a resumed run."""
-        settings = {"num_images": self.num_images, "seed": self.seed, "flip": self.flip, "window": self.window}
-        return settings | {"class_weights": None if self.weights is None else list(self.weights)}
+        return {
+            "num_images": self.num_images,
+            "seed": self.seed,
+            "flip": self.flip,
+            "window": self.window,
+            "chunks": digest_of_parts(chunks=[*self.chunks]) if self.window else None,
+            "class_weights": None if self.weights is None else list(self.weights),
+        }
 
     @property
     def images_per_step(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -395,10 +396,30 @@ class PackedPairs(TranslationData):
         return (self.halves(images)["image"] for images in super().real_batches(batch_size, start, stop))
 
 
-def _free_memory() -> float:
+def _free_memory(root: Path = Path("/")) -> float:
     """Returns the main memory that is free or can be freed, in bytes. Returns infinity if it is unknown."""
-    information = Path("/proc/meminfo")
+    information = root / "proc/meminfo"
     if not information.is_file():
         return float("inf")
     lines = dict(line.split(":", 1) for line in information.read_text(encoding="utf-8", errors="replace").splitlines())
-    return int(lines["MemAvailable"].split()[0]) * 1024
+    return min(int(lines["MemAvailable"].split()[0]) * 1024, _free_of_limit(root))
+
+
+def _free_of_limit(root: Path) -> float:
+    """Returns what is left of the memory limit of the container or the SLURM job, or infinity without a limit.
+
+    The limit is that of a control group (version 2) of this process. Memory of cached files can be freed.
+    """
+    groups, least = root / "sys/fs/cgroup", float("inf")
+    with suppress(OSError, ValueError, KeyError):
+        paths = (root / "proc/self/cgroup").read_text().splitlines()
+        group = groups / next((path.removeprefix("0::/") for path in paths if path.startswith("0::/")), "")
+        for folder in (group, *group.parents):
+            if not folder.is_relative_to(groups):
+                break
+            limit = folder / "memory.max"
+            if limit.is_file() and limit.read_text().strip() != "max":
+                used = int((folder / "memory.current").read_text())
+                cached = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+                least = min(least, int(limit.read_text()) - used + int(cached["inactive_file"]))
+    return least

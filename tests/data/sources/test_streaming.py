@@ -179,6 +179,20 @@ def test_another_stream_at_the_same_address_is_refused(make, stream, tmp_path):
         stream().train_dataloader().load_state_dict(state)
 
 
+def test_the_same_images_in_other_chunks_have_another_order(packed, tmp_path):
+    def loader(name, window):
+        settings = {"image_size": 10, "batch_size": 4, "flip": True, "seed": 3, "window": window}
+        return Streaming(root=str(tmp_path / name), **settings).train_dataloader()
+
+    for name, size in (("small", 1600), ("large", 6400)):
+        write_stream(packed, tmp_path / name, chunk_bytes=size)
+    loader("large", 0).load_state_dict(loader("small", 0).state_dict())
+    state = loader("small", 8).state_dict()
+    loader("small", 8).load_state_dict(state)
+    with pytest.raises(RefusedInput, match="the checkpoint was trained on data with chunks="):
+        loader("large", 8).load_state_dict(state)
+
+
 def last_value_changed(path):
     content = bytearray(path.read_bytes())
     content[-20] ^= 255
