@@ -87,6 +87,7 @@ class Measurement(GenerativeCallback):
     def __init__(self, every_n_steps: int, num_samples: int, batch_size: int, seed: int) -> None:
         refuse_below(1, every_n_steps=every_n_steps, num_samples=num_samples, batch_size=batch_size)
         self.every_n_steps, self.num_samples, self.batch_size, self.seed = every_n_steps, num_samples, batch_size, seed
+        self.num_generated = num_samples
         self.values: dict[str, float] = {}
         self.first: dict[str, float] = {}
         self.best: dict[str, tuple[float, int]] = {}
@@ -114,7 +115,7 @@ class Measurement(GenerativeCallback):
         """Returns the protocol as JSON-serializable values. Called on rank 0 only, after `begin`."""
         return {
             "data": repr(data_of(trainer)),
-            "num_fake": self.num_samples,
+            "num_fake": self.num_generated,
             "weights": module.used_weights(),
             "batch_norm": RUNNING_STATISTICS,
             "precision": FLOAT32,
@@ -159,9 +160,8 @@ class Measurement(GenerativeCallback):
 
     def measure_now(self, trainer: Trainer, module: AdversarialModule) -> None:
         """Measures whatever the schedule says, and logs and stores the values. Every rank calls this method."""
-        num = module.num_different(self.num_samples, data_of(trainer))
         for callback in callbacks_of(trainer, GenerativeCallback):
-            callback.on_measure_start(trainer, f"{_short(self.headline)} on {num} samples")
+            callback.on_measure_start(trainer, f"{_short(self.headline)} on {self.num_generated} samples")
         try:
             with paused(trainer):
                 module.gather_generator()
@@ -222,9 +222,8 @@ class Measurement(GenerativeCallback):
 
         Every rank must exhaust its iterator, see `until_stopped`.
         """
-        num = module.num_different(self.num_samples, data_of(trainer))  # copies would be each other's neighbors
-        rows = share(torch.arange(num), trainer)
-        inputs = module.sampling_share(rows, num, self.seed, data_of(trainer))
+        rows = share(torch.arange(self.num_generated), trainer)
+        inputs = module.sampling_share(rows, self.num_generated, self.seed, data_of(trainer))
         labels = self.requested_labels(trainer, module)
         batches = inputs.split(self.batch_size) if len(inputs) else ()
         for batch, classes in self.until_stopped(trainer, with_labels(batches, labels)):
@@ -232,7 +231,7 @@ class Measurement(GenerativeCallback):
 
     def requested_labels(self, trainer: Trainer, module: AdversarialModule) -> Int64[Tensor, " n"] | None:
         """Returns the class labels of the images that `generated` yields, or None for a generator without classes."""
-        labels = module.labels_like(data_of(trainer), self.num_samples)
+        labels = module.labels_like(data_of(trainer), self.num_generated)
         return None if labels is None else share(labels, trainer)
 
     def until_stopped(self, trainer: Trainer, batches: Iterable[Item]) -> Iterator[Item]:
@@ -369,10 +368,10 @@ class GenerativeMetrics(Measurement):
             )
         device = trainer.strategy.root_device
         device = torch.device("cpu") if device.type == "mps" else device  # MPS lacks float64 for the covariances
-        num = module.num_different(self.num_samples, data)
-        if num < self.num_samples and trainer.is_global_zero:
-            logger.info("metrics: %s samples, because there are no more images to translate", f"{num:,}")
-        settings = num, self.batch_size, self.seed, device
+        self.num_generated = module.num_different(self.num_samples, data)  # copies would be each other's neighbors
+        if self.num_generated < self.num_samples and trainer.is_global_zero:
+            logger.info("metrics: %s samples, because there are no more images to translate", f"{self.num_generated:,}")
+        settings = self.num_generated, self.batch_size, self.seed, device
         evaluator = Evaluator(self.extractor, self.scores, *settings, num_classes=module.num_classes)
         evaluator.choose(data)
         self.directions, self.left_out, self.evaluator = evaluator.directions, evaluator.left_out, evaluator

@@ -27,7 +27,7 @@ _NEAR = ("*.ckpt", f"{FOLDER}/*.ckpt", f"*/{FOLDER}/*.ckpt")  # checkpoints in a
 def find_checkpoint(path: str | Path) -> Path:
     """Returns the path of the checkpoint at `path`.
 
-    For the folder of a run, this is the best checkpoint, or the last if there is none.
+    For the folder of a run, this is the best checkpoint, or else the last checkpoint.
 
     Args:
         path: path of a checkpoint file, of a sharded checkpoint, of the folder of a run, or of a folder that `lit-gans

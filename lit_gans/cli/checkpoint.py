@@ -60,7 +60,7 @@ def refuse_without_latents(module: AdversarialModule, source: object) -> None:
 
 
 def refuse_truncation(module: AdversarialModule, truncation: float | None) -> None:
-    """Raises `RefusedInput` if truncation is requested for a module without latents, or has no effect on its images."""
+    """Raises `RefusedInput` if truncation is requested, but a module has no latents, or normalizes their length."""
     if truncation is None:
         return
     if isinstance(module, Translator):
@@ -70,8 +70,8 @@ def refuse_truncation(module: AdversarialModule, truncation: float | None) -> No
     (shorter,) = module.decode(latents[:1] / 2)
     if (shorter - first).norm() < 1e-3 * (second - first).norm():
         raise RefusedInput(
-            f"truncation={truncation} has no effect: the images of this {type(module).__name__} do not depend on the"
-            " length of a latent; leave out truncation=."
+            f"truncation={truncation}: the images of this {type(module).__name__} depend only on the direction of a"
+            " latent, so truncation does not make them more typical; leave it out."
         )
 
 

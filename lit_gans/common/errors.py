@@ -100,17 +100,13 @@ def install_command(extra: str) -> str:
     return f"install it with: python -m pip install {what}"
 
 
-class MissingPackage(RefusedInput):
-    """Raised if an optional dependency is not installed."""
-
-
 def import_extra(module: str, extra: str) -> Any:
     """Imports a module of an optional dependency, which the extra `extra` installs.
 
     Raises:
-        MissingPackage: the package is not installed. The message contains the command that installs it.
+        RefusedInput: the package is not installed. The message contains the command that installs it.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingPackage(f"the package {error.name} is missing: {install_command(extra)}") from error
+        raise RefusedInput(f"the package {error.name} is missing: {install_command(extra)}") from error

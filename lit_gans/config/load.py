@@ -36,7 +36,7 @@ def load(path: str | Path) -> AdversarialModule:
     Args:
         path: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; `zoo/NAME`; or
             `hf://owner/name`, a repository of the Hugging Face Hub. For a run folder, the best checkpoint is loaded, or
-            the last if there is none.
+            else the last checkpoint.
 
     Raises:
         RefusedInput: If the file is missing or damaged, or if its class is neither registered nor imported in this

@@ -123,6 +123,7 @@ class ImageData(LightningDataModule):
     license: ClassVar[str | None] = None  # license of the images as the Hugging Face Hub names it; None if unknown
     attribution: ClassVar[str | None] = None  # origin and terms of the images, for model cards
     num_classes: int = 0
+    class_names: Sequence[str] = ()  # name of each class, by index; empty if the classes have no names
     flip: bool = False  # whether the sampler also draws mirror images
     possible_channels: tuple[int, ...] | None = (1, 3)  # None allows any number of channels
 
@@ -160,11 +161,6 @@ class ImageData(LightningDataModule):
         If `flip` is true, row n + i of n images must be the mirror image of row i. `ImagesInMemory` returns it.
         """
         return ImagesInMemory(*self.load())
-
-    @property
-    def class_names(self) -> Sequence[str]:
-        """Name of each class, in the order of the class indices; empty if the classes have no names."""
-        return ()
 
     @property
     def dataset(self) -> Any:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import zip_longest
 
-from lit_gans.data.contracts import NamedClasses
+_MISSING = "missing"
 
 
-def class_names_of(data: object) -> tuple[str, ...]:
-    """Returns the name of each class, in the order of the class indices; empty if the classes have no names."""
-    return tuple(data.class_names) if isinstance(data, NamedClasses) else ()
+def class_names_of(owner: object) -> tuple[str, ...]:
+    """Returns the names of the classes of data or of a feature extractor, by index; empty if they have no names.
+
+    Args:
+        owner: any object. Its names are in the attribute `class_names`, if it has one.
+    """
+    names = getattr(owner, "class_names", ())
+    return tuple(map(str, names)) if isinstance(names, Iterable) else ()
 
 
 def other_class(ours: tuple[str, ...], theirs: tuple[str, ...]) -> str | None:
     """Describes the first class whose name differs. Returns None if all names are equal, or if names are unknown."""
-    if not ours or not theirs or ours == theirs:
+    if not ours or not theirs:
         return None
-    pairs = enumerate(zip_longest(ours, theirs, fillvalue="missing"))
-    return next(f"class {number} is {our}, not {their}" for number, (our, their) in pairs if our != their)
+    pairs = enumerate(zip_longest(ours, theirs, fillvalue=_MISSING))
+    return next((f"class {number} is {our}, not {their}" for number, (our, their) in pairs if our != their), None)

@@ -8,7 +8,7 @@ A datamodule implements a protocol by defining the protocol's members, without i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -72,16 +72,6 @@ class Labeled(ImageSource, Protocol):
 
     def real_labels(self) -> Int64[Tensor, " n"]:
         """Returns the class index of each image, in the order of `real_batches`."""
-        ...
-
-
-@runtime_checkable
-class NamedClasses(Protocol):
-    """Images whose classes can have names."""
-
-    @property
-    def class_names(self) -> Sequence[str]:
-        """Name of each class, in the order of the class indices; empty if the classes have no names."""
         ...
 
 

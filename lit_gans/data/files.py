@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Literal
 
@@ -223,6 +224,11 @@ def misnamed(ending: str) -> str:
 def is_jpeg_or_png(head: bytes) -> bool:
     """Returns whether a file that begins with these bytes is a JPEG or PNG file."""
     return head.startswith(_SIGNATURES[:2])
+
+
+def installed_readers() -> list[str]:
+    """Returns the installed packages that read files which Pillow alone cannot read."""
+    return [name for name in (*_PLUGINS, "png", "tifffile", "imagecodecs") if find_spec(name) is not None]
 
 
 def reason_of_content(head: bytes) -> str | None:

@@ -89,12 +89,13 @@ class StepSampler(DistributedSampler):
     @property
     def settings(self) -> dict[str, Any]:
         """Settings that determine the order together with the epoch. They must be equal in a resumed run."""
+        chunks = f"{len(self.chunks)}, with the digest {digest_of_parts(starts=[*self.chunks])[:12]}"
         return {
             "num_images": self.num_images,
             "seed": self.seed,
             "flip": self.flip,
             "window": self.window,
-            "chunks": digest_of_parts(chunks=[*self.chunks]) if self.window else None,
+            "chunks": chunks if self.window else None,
             "class_weights": None if self.weights is None else list(self.weights),
         }
 
@@ -194,6 +195,7 @@ class ResumableLoader(DataLoader):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         sampler = self._steps
+        state = {"chunks": sampler.settings["chunks"], **state}  # older states do not have this entry
         for name, value in sampler.settings.items():
             if state.get(name) != value:
                 raise RefusedInput(

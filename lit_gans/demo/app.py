@@ -42,7 +42,11 @@ class Explorer:
             self.directions = torch.empty(0, module.latent_dim)
 
     def image(
-        self, seed: int, label: int | None = None, truncation: float | None = None, amounts: tuple[float, ...] = ()
+        self,
+        seed: int,
+        label: int | str | None = None,
+        truncation: float | None = None,
+        amounts: tuple[float, ...] = (),
     ) -> UInt8[np.ndarray, "h w c"]:
         """Returns one image, enlarged for the screen.
 
@@ -58,7 +62,7 @@ class Explorer:
         return self._generate(latent, label)[0]
 
     def walk(
-        self, first: int, second: int, steps: int = 9, label: int | None = None, truncation: float | None = None
+        self, first: int, second: int, steps: int = 9, label: int | str | None = None, truncation: float | None = None
     ) -> list[UInt8[np.ndarray, "h w c"]]:
         """Returns the images of a walk from the latent of one seed to the latent of another seed, with both ends."""
         start, end = (self._latent(seed, truncation) for seed in (first, second))
@@ -67,7 +71,7 @@ class Explorer:
     def _latent(self, seed: int, truncation: float | None) -> Float[Tensor, "1 z"]:
         return truncated(self.module.latents(1, int(seed)), truncation)
 
-    def _generate(self, latents: Float[Tensor, "n z"], label: int | None) -> list[UInt8[np.ndarray, "h w c"]]:
+    def _generate(self, latents: Float[Tensor, "n z"], label: int | str | None) -> list[UInt8[np.ndarray, "h w c"]]:
         labels = self.module.labels(len(latents), label)
         images = viewable(self.module.decode(latents, labels=labels).cpu())
         times = max(1, _MIN_WIDTH // images.shape[-1])
@@ -93,10 +97,10 @@ def app(module: AdversarialModule, title: str = "", num_directions: int = 5) -> 
     def bound(value: float) -> float | None:
         return None if value >= _NO_TRUNCATION else value
 
-    def image(seed: float, truncation: float, label: int | None, *amounts: float) -> Any:
+    def image(seed: float, truncation: float, label: int | str | None, *amounts: float) -> Any:
         return explorer.image(int(seed), label, bound(truncation), amounts)
 
-    def walk(first: float, second: float, truncation: float, label: int | None) -> Any:
+    def walk(first: float, second: float, truncation: float, label: int | str | None) -> Any:
         return explorer.walk(int(first), int(second), label=label, truncation=bound(truncation))
 
     with gradio.Blocks(title=title or type(module).__name__) as blocks:
@@ -105,9 +109,10 @@ def app(module: AdversarialModule, title: str = "", num_directions: int = 5) -> 
             with gradio.Column():
                 seed = gradio.Number(0, label="Seed", precision=0)
                 next_seed = gradio.Button("Next seed")
-                names = module.class_names or [f"class {number}" for number in range(module.num_classes)]
-                classes = [(name, number) for number, name in enumerate(names)]
-                label = gradio.Dropdown(classes, value=0 if classes else None, label="Class", visible=bool(classes))
+                unnamed = [(f"class {number}", number) for number in range(module.num_classes)]
+                classes = [(name, name) for name in module.class_names] or unnamed
+                first_class = classes[0][1] if classes else None
+                label = gradio.Dropdown(classes, value=first_class, label="Class", visible=bool(classes))
                 truncation = gradio.Slider(
                     0.3,
                     _NO_TRUNCATION,

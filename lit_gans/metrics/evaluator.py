@@ -129,8 +129,8 @@ class Evaluator:
             labels: class of each image (n,), or None.
             class_names: names of the classes of the images; empty if they have no names.
         """
-        other = other_class(self.extractor.class_names, class_names)
-        if self.num_classes and other is not None:
+        other = other_class(class_names_of(self.extractor), class_names)
+        if self.num_classes and self.extractor.num_classes and other is not None:
             raise RefusedInput(
                 f"the extractor {self.extractor.name} knows other classes than the real images: {other}; use an"
                 " extractor for the classes of the images."

@@ -110,8 +110,8 @@ class PictureFolder:
                 logger.warning("%s: %d files %s", self.folder, num, note)
         if self.frame.value_range is not None and high - low < 128:
             logger.warning(
-                "%s: with value_range=%s, its images have only values from %d to %d of 255: do its files have another"
-                " range than this one?",
+                "%s: with value_range=%s, its images only have values from %d to %d, of 0 to 255: use a range for its"
+                " files.",
                 self.folder,
                 list(self.frame.value_range),
                 low,

@@ -322,7 +322,9 @@ class AdversarialModule(ImageSampler):
         use_by_default(strategy, CheckpointFiles())
         scale_each_network(strategy)
         if stage == "fit":
-            self.class_names = class_names_of(data_of(self.trainer)) if self.num_classes else ()
+            names = class_names_of(data_of(self.trainer))
+            if names and self.num_classes:
+                self.class_names = names
             self.begin_training()
 
     def on_fit_start(self) -> None:
@@ -382,7 +384,7 @@ class AdversarialModule(ImageSampler):
 
         Args:
             checkpoint_path: path of a checkpoint or of a run's folder. From a folder, the best checkpoint is loaded, or
-                the last if there is none.
+                else the last checkpoint.
             map_location: device of the module, or a function or mapping of devices, see `torch.load`. None means CPU.
             strict, weights_only: arguments of Lightning's method. Loading is always strict and never executes code.
             **kwargs: settings that override the checkpoint's settings.

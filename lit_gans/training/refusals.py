@@ -16,6 +16,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from lit_gans.common._compat.lightning import finds_unused_parameters
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import as_size
+from lit_gans.data.class_names import class_names_of
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.manual_optimization import refuse_automatic_arguments
 from lit_gans.training.callback import GenerativeCallback, callbacks_of, data_of
@@ -174,6 +175,11 @@ def _refuse_data(module: Any, data: object) -> None:
         raise RefusedInput(
             f"the model is conditioned on num_classes={module.num_classes}, but the data has {theirs} classes:"
             " they must be equal; num_classes=0 trains without classes."
+        )
+    names = class_names_of(data)
+    if module.num_classes and names and len(names) != module.num_classes:
+        raise RefusedInput(
+            f"the data has {len(names)} class_names, but {module.num_classes} classes: name each class, or none."
         )
     for name in ("image_size", "channels"):
         theirs, ours = getattr(data, name, getattr(module, name)), getattr(module, name)

@@ -226,12 +226,19 @@ class ImageSampler(GANDefinition):
         """Returns the index of the class with an index or a name.
 
         Raises:
-            RefusedInput: if the generator has no such class.
+            RefusedInput: if there is no such class, or if a number is the index of one class and the name of another.
         """
-        if isinstance(label, int) and 0 <= label < self.num_classes:
-            return label
-        if label in self.class_names:
-            return self.class_names.index(str(label))
+        index = None if isinstance(label, str) or not 0 <= label < self.num_classes else int(label)
+        if str(label) in self.class_names:
+            named = self.class_names.index(str(label))
+            if index not in (None, named):
+                raise RefusedInput(
+                    f"label={label} is the index of one class ({self.class_names[index]}), and the name of another: use"
+                    f" the name in quotation marks, label='\"{self.class_names[index]}\"' or label='\"{label}\"'."
+                )
+            return named
+        if index is not None:
+            return index
         names = f" ({', '.join(self.class_names)})" if self.class_names else ""
         raise RefusedInput(f"label={label}: the model has the classes 0 to {self.num_classes - 1}{names}.")
 

@@ -151,7 +151,11 @@ def test_damaged_exif_data_do_not_refuse_an_image(folder, name, content, is_read
     image, notes = only(folder, name, Image.fromarray(pixels), save={"exif": content, **lossless})
     found = image.permute(1, 2, 0).numpy()
     assert np.abs(found.astype(int) - (np.rot90(pixels, -1) if is_read else pixels)).max() <= 2
-    assert set(notes) <= (set() if is_read else {"with unreadable EXIF data, so that they are not rotated"})
+    note = "with unreadable EXIF data, so that they are not rotated"
+    possible = [[]] if is_read else [[note]]
+    if name == "a.jpg":  # for which Pillow 12 ignores damaged data
+        possible.append([])
+    assert list(notes) in possible
 
 
 def test_empty_folders_and_too_few_images(folder, caplog):

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -69,6 +70,21 @@ def test_a_checkpoint_holds_everything_and_loads_without_a_callback(tiny_gan, ra
         for weights in ("ema", "raw"):
             assert torch.equal(loaded.decode(inputs, weights=weights), module.decode(inputs, weights=weights))
     assert not torch.equal(loaded.decode(inputs, weights="ema"), loaded.decode(inputs, weights="raw"))
+
+
+def test_names_of_classes_are_in_the_checkpoint(tiny_gan, random_images, fit, tmp_path):
+    data, module, path = random_images(), tiny_gan(num_classes=10), tmp_path / "some.ckpt"
+    data.class_names = np.array([f"class {number}" for number in range(10)])
+    fit(module, data, max_steps=1).save_checkpoint(path)
+    assert load(path).class_names == module.class_names == tuple(data.class_names)
+    fit(module, random_images(), max_steps=1)
+    assert module.class_names == tuple(data.class_names), "data without names do not contradict"
+    unconditional = tiny_gan()
+    fit(unconditional, data, max_steps=1)
+    assert unconditional.class_names == ()
+    data.class_names = data.class_names[:9]
+    with pytest.raises(RefusedInput, match="the data has 9 class_names, but 10 classes: name each class, or none"):
+        fit(module, data, max_steps=1)
 
 
 def test_resuming_without_the_ema_callback_drops_the_stale_average(tiny_gan, random_images, fit, tmp_path):

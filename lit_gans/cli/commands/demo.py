@@ -19,7 +19,7 @@ def demo(checkpoint: str, port: int = 7860, host: str = "127.0.0.1", directions:
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
-            hf://owner/name. For a run folder, the best checkpoint is used, or the last if there is none.
+            hf://owner/name. For a run folder, the best checkpoint is used, or else the last checkpoint.
         port: port of the server.
         host: network interface of the server; 0.0.0.0 also serves the page to other machines.
         directions: number of sliders for directions.

@@ -108,7 +108,7 @@ def evaluate(
 
     Args:
         checkpoint: path of a checkpoint or of a run folder to sample from. For a run folder, the best checkpoint is
-            used, or the last if there is none.
+            used, or else the last checkpoint.
         fake: folder of generated images with its subfolders, a zip or tar archive, or a folder of shards, used instead
             of a checkpoint.
         real: real images, like `fake`.

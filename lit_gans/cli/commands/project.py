@@ -28,7 +28,7 @@ from lit_gans.training.sampling import Weights
 def project(
     checkpoint: str,
     input: str,
-    label: int | str | None = None,
+    label: str | int | None = None,
     steps: int = 500,
     starts: int = 16,
     prior: float = 1e-3,
@@ -44,7 +44,7 @@ def project(
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
-            hf://owner/name. For a run folder, the best checkpoint is used, or the last if there is none.
+            hf://owner/name. For a run folder, the best checkpoint is used, or else the last checkpoint.
         input: image or folder of images, which are resized to the size of the model.
         label: index or name of the class of all images; null cycles through all classes.
         steps: number of optimization steps.

@@ -38,7 +38,7 @@ def sample(
     checkpoint: str,
     num: int | None = None,
     seed: int = 0,
-    label: int | str | None = None,
+    label: str | int | None = None,
     input: str | None = None,
     direction: Direction = "a_to_b",
     whole: bool | None = None,
@@ -56,7 +56,7 @@ def sample(
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
-            hf://owner/name. For a run folder, the best checkpoint is used, or the last if there is none.
+            hf://owner/name. For a run folder, the best checkpoint is used, or else the last checkpoint.
         num: number of images; null generates 64, or translates all of `input`.
         seed: seed of the latents.
         label: index or name of the class of all images; null cycles through all classes.

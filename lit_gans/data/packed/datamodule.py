@@ -24,7 +24,7 @@ from lit_gans.common.size import Size, as_size, sides, size_value
 from lit_gans.data.base import SHARE, ImageData, ImagesInMemory, Pairs, Rows, fits_on
 from lit_gans.data.decoding import MAX_PIXELS
 from lit_gans.data.digests import Fingerprint, digest_of_parts, fingerprint, remembered
-from lit_gans.data.files import OnError
+from lit_gans.data.files import OnError, installed_readers
 from lit_gans.data.images import WHITE, Background, Crop, Depth, Frame, PairFrame, to_uint8, to_unit_range
 from lit_gans.data.loader import ResumableLoader, StepSampler
 from lit_gans.data.packed.format import Packed, Source, open_good, open_packed
@@ -32,7 +32,7 @@ from lit_gans.data.packed.writer import available_cores, pack
 
 ClassWeights = Literal["balanced"] | dict[str, float]
 Placement = Literal["auto", "device", "memory", "disk"]
-_READER = 4  # version of the conversion from files to images; after a change, all images are packed again
+_READER = 5  # version of the conversion from files to images; after a change, all images are packed again
 _DIGESTS = "digests.json"  # name of a file in the folder of packed images
 _BATCH = 4096  # number of images that are read at a time to compute a digest
 
@@ -165,7 +165,10 @@ class PackedData(ImageData):
 
     def _path(self, identity: dict[str, Any]) -> Path:
         frame = self.packed_frame
-        key = json.dumps([_READER, code_of(type(self)), identity, repr(frame), self.on_error], sort_keys=True)
+        # files that were skipped because of a missing package are read once it is installed
+        readers = installed_readers() if self.on_error == "skip" else []
+        parts = [_READER, code_of(type(self)), identity, repr(frame), self.on_error, readers]
+        key = json.dumps(parts, sort_keys=True)
         digest = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
         size = "x".join(str(side) for side in dict.fromkeys(frame.shape[1:]))
         return self.cache / f"{type(self).__name__.lower()}-{size}-{digest}.packed"

@@ -25,7 +25,7 @@ import torch
 from filelock import FileLock
 from torch.utils.data import DataLoader, Dataset
 
-from lit_gans.common.errors import MissingPackage, RefusedInput
+from lit_gans.common.errors import RefusedInput
 from lit_gans.common.progress import follow
 from lit_gans.data.decoding import stored_type
 from lit_gans.data.files import OnError
@@ -65,8 +65,8 @@ def pack(path: Path, source: Source, frame: Frame | PairFrame, on_error: OnError
         about: description of the source, which is stored with the images.
 
     Raises:
-        RefusedInput: a file cannot be read, no file can be read, a package is missing, the source has more or fewer
-            labels than images, or the folder cannot be written.
+        RefusedInput: a file cannot be read, no file can be read, the source has more or fewer labels than images, or
+            the folder cannot be written.
     """
     if source.labels is not None and len(source.labels) != len(source):
         raise RefusedInput(
@@ -113,9 +113,6 @@ def _write(part: Path, frame: Frame | PairFrame, decoder: _Chunks, on_error: OnE
         images.truncate(_HEADER + num * image_bytes)
         images.seek(0, os.SEEK_END)
         for chunk in follow(f"packing {part.stem}", decoded, total, begun, _num_read):
-            missing = chunk.pop("missing")
-            if missing is not None:  # the files are good, and must not be left out of all later runs
-                raise MissingPackage(missing)
             if chunk["skipped"] and on_error == "raise":
                 raise RefusedInput(_list_of_refused(chunk["skipped"]))
             images.write(chunk.pop("images"))
@@ -195,7 +192,6 @@ class _Chunks(Dataset):
 
     def __getitem__(self, start: int) -> dict[str, Any]:
         images, labels, skipped = bytearray(), [], []
-        missing: str | None = None  # message about a package that is not installed
         notes: Counter[str] = Counter()
         extents: dict[str, list[float]] = {}
         stop = min(start + _CHUNK, len(self.source))
@@ -205,14 +201,10 @@ class _Chunks(Dataset):
                 picture = self.source.picture(item, item_notes)
                 image = self.frame.fit(picture, self.source.name(item), item_notes)
                 label = self.source.label(item)
-            # errors are not raised here, because the message of a worker's error contains a traceback
-            except MissingPackage as error:
-                missing = str(error)
-                break
-            except RefusedInput as error:
+            except RefusedInput as error:  # not raised, because the message of a worker's error contains a traceback
                 skipped.append(str(error))
                 continue
-            except (OSError, ValueError) as error:
+            except OSError as error:  # otherwise, `pack` would report that it cannot write
                 skipped.append(f"{self.source.name(item)} cannot be read: {error}")
                 continue
             images += image.tobytes()
@@ -226,7 +218,6 @@ class _Chunks(Dataset):
             "labels": labels,
             "checksum": zlib.crc32(images),
             "skipped": skipped,
-            "missing": missing,
             "notes": dict(notes),
             "extents": extents,
         }
@@ -235,7 +226,7 @@ class _Chunks(Dataset):
 def _list_of_refused(errors: Sequence[str]) -> str:
     """Returns the message of the error for files that cannot be read, of which there can be more."""
     skip = "data.on_error=skip leaves bad files out."
-    errors = list(dict.fromkeys(errors))
+    errors = list(dict.fromkeys(errors))  # a missing package is the same error for each file
     if len(errors) == 1:
         return f"{errors[0].rstrip('.')}; {skip}"
     return "\n".join(

@@ -194,7 +194,7 @@ class Avatars(_FaceData):
             Faces(range(1), 1, None, self.faces_seed, held_out).attributes(0)
 
     @property
-    def class_names(self) -> list[str]:
+    def class_names(self) -> list[str]:  # type: ignore[override]
         return [] if self.label is None else list(ATTRIBUTES[self.label].options)
 
     def source(self) -> Source:

@@ -106,7 +106,7 @@ class Folder(PackedData):
             self.weights_of_classes()  # raises an error before the images are packed
 
     @property
-    def class_names(self) -> list[str]:
+    def class_names(self) -> list[str]:  # type: ignore[override]
         return self.classes
 
     def _classes(self, images: Found) -> list[str]:

@@ -112,7 +112,7 @@ class Huggingface(PackedData):
         return int(self.packed.labels.max()) + 1 if self.label_column else 0
 
     @property
-    def class_names(self) -> list[str]:
+    def class_names(self) -> list[str]:  # type: ignore[override]
         names: list[str] = self.packed.about.get("class_names", [])
         return names[: self.num_classes]  # a split need not have the last classes
 

@@ -264,7 +264,7 @@ class Streaming(ImageData):
         return dataset
 
     @property
-    def class_names(self) -> list[str]:
+    def class_names(self) -> list[str]:  # type: ignore[override]
         names: list[str] = self.dataset.about().get("class_names", [])
         return names
 

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 import torch
 
-from lit_gans.common.errors import MissingPackage, RefusedInput
+from lit_gans.common.errors import RefusedInput
 from lit_gans.data.packed import writer as packing
 from lit_gans.data.packed.format import IMAGES, ROWS, PerProcess, Source, lines_in, open_good
 from lit_gans.data.sources.folder import Files, Folder
@@ -119,23 +119,20 @@ def test_worker_processes_refuse_the_damaged_images_of_the_first_chunk_that_has_
     assert len(str(raised.value).splitlines()) == 2
 
 
-@pytest.mark.parametrize("cores", [0, 2])
-def test_files_that_need_a_missing_package_are_never_left_out(make, monkeypatch, cores):
-    """With on_error=skip, they would be missing in all later runs, even if the package is installed."""
-    monkeypatch.setattr(packing, "_CHUNK", 4)
-    monkeypatch.setattr(packing, "available_cores", lambda: cores)
+def test_files_that_were_skipped_for_a_missing_package_are_read_once_it_is_installed(make, monkeypatch):
     read = Files.picture
 
     def picture(source, index, notes):
         if index == 9:
-            raise MissingPackage("the package png is missing")
+            raise RefusedInput("the package png is missing")
         return read(source, index, notes)
 
     with monkeypatch.context() as patch:
         patch.setattr(Files, "picture", picture)
-        with pytest.raises(MissingPackage, match=r"^the package png is missing$"):
-            make(on_error="skip").packed  # noqa: B018
-    assert numbers(make(on_error="skip").packed.images) == ORDER
+        patch.setattr("lit_gans.data.packed.datamodule.installed_readers", lambda: ["tifffile"])
+        assert len(make(on_error="skip").packed.images) == NUM - 1
+    monkeypatch.setattr("lit_gans.data.packed.datamodule.installed_readers", lambda: ["png", "tifffile"])
+    assert len(make(on_error="skip").packed.images) == NUM
 
 
 def test_nothing_is_decoded_after_the_chunk_with_the_first_damaged_image(make, monkeypatch):
