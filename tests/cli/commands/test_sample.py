@@ -112,7 +112,7 @@ def test_a_name_that_is_a_number_can_be_typed_in_quotation_marks(saved, command,
     assert "index of one class (3), and the name of another" in refused("sample", f"checkpoint={path}", "label=2")
     said = command("sample", f"checkpoint={path}", 'label="2"', "num=1", f"output={tmp_path / 'twos'}")
     assert "generating 1 images of 2" in "".join(map(str, said))
-    assert_shows(tmp_path / "twos/00000.png", load(path).sample(1, label=1)[0])
+    assert_shows(tmp_path / "twos/00000.png", load(path).sample(1, label="2")[0])
 
 
 def test_without_a_label_the_grid_has_a_column_for_each_class(saved, tmp_path):
