@@ -87,7 +87,6 @@ class Measurement(GenerativeCallback):
     def __init__(self, every_n_steps: int, num_samples: int, batch_size: int, seed: int) -> None:
         refuse_below(1, every_n_steps=every_n_steps, num_samples=num_samples, batch_size=batch_size)
         self.every_n_steps, self.num_samples, self.batch_size, self.seed = every_n_steps, num_samples, batch_size, seed
-        self.num_generated = num_samples
         self.values: dict[str, float] = {}
         self.first: dict[str, float] = {}
         self.best: dict[str, tuple[float, int]] = {}
@@ -216,6 +215,11 @@ class Measurement(GenerativeCallback):
         publish_values(trainer, values, {self.headline: self.values[self.headline]} if self.headline in values else {})
 
     # ---- images of this rank, for subclasses
+
+    @property
+    def num_generated(self) -> int:
+        """Number of generated images per measurement, over all ranks."""
+        return self.num_samples
 
     def generated(self, trainer: Trainer, module: AdversarialModule) -> Iterator[torch.Tensor]:
         """Yields batches of generated images in [0, 1]. Each rank generates a contiguous part of the images.
@@ -368,16 +372,20 @@ class GenerativeMetrics(Measurement):
             )
         device = trainer.strategy.root_device
         device = torch.device("cpu") if device.type == "mps" else device  # MPS lacks float64 for the covariances
-        self.num_generated = module.num_different(self.num_samples, data)  # copies would be each other's neighbors
-        if self.num_generated < self.num_samples and trainer.is_global_zero:
-            logger.info("metrics: %s samples, because there are no more images to translate", f"{self.num_generated:,}")
-        settings = self.num_generated, self.batch_size, self.seed, device
+        num = module.num_different(self.num_samples, data)  # copies would be each other's neighbors
+        if num < self.num_samples and trainer.is_global_zero:
+            logger.info("metrics: %s samples, because there are no more images to translate", f"{num:,}")
+        settings = num, self.batch_size, self.seed, device
         evaluator = Evaluator(self.extractor, self.scores, *settings, num_classes=module.num_classes)
         evaluator.choose(data)
         self.directions, self.left_out, self.evaluator = evaluator.directions, evaluator.left_out, evaluator
         self.headline = next(iter(self.directions))
         for name, reason in self.left_out.items() if trainer.is_global_zero else ():
             logger.warning("metrics: %s is left out: %s", name, reason)
+
+    @property
+    def num_generated(self) -> int:
+        return self.evaluator.num_samples
 
     def begin(self, trainer: Trainer, module: AdversarialModule) -> None:
         self.evaluator.extract(data_of(trainer), self.cache, partial(self.until_stopped, trainer))

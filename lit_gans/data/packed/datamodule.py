@@ -415,14 +415,15 @@ def _free_of_limit(root: Path) -> float:
     """
     groups, least = root / "sys/fs/cgroup", float("inf")
     with suppress(OSError, ValueError, KeyError):
-        paths = (root / "proc/self/cgroup").read_text().splitlines()
+        paths = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
         group = groups / next((path.removeprefix("0::/") for path in paths if path.startswith("0::/")), "")
         for folder in (group, *group.parents):
             if not folder.is_relative_to(groups):
                 break
             limit = folder / "memory.max"
-            if limit.is_file() and limit.read_text().strip() != "max":
-                used = int((folder / "memory.current").read_text())
-                cached = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-                least = min(least, int(limit.read_text()) - used + int(cached["inactive_file"]))
+            if limit.is_file() and limit.read_text(encoding="utf-8").strip() != "max":
+                used = int((folder / "memory.current").read_text(encoding="utf-8"))
+                statistics = (folder / "memory.stat").read_text(encoding="utf-8").splitlines()
+                cached = int(dict(line.split() for line in statistics)["inactive_file"])
+                least = min(least, int(limit.read_text(encoding="utf-8")) - used + cached)
     return least
