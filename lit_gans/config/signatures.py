@@ -37,6 +37,11 @@ Target = type | Callable[..., Any]
 _WRONG_VALUE = re.compile(
     r"Parser key \"(.+?)\": Expected a (?:<class '(int|float)'>|typing\.Literal\[(.*?)\])\. Got value: (.*)"
 )
+_WRONG_FOR_ALL = re.compile(
+    r"Parser key \"(.+?)\": Does not validate against any of the Union subtypes Subtypes: \[(.*?)\] Errors: .*"
+    r" Given value: (.*)"
+)
+_SUBTYPE = re.compile(r"typing\.Literal\[(?P<literal>.*?)\]|<class '(?P<kind>\w+)'>|tuple\[(?P<items>[\w, ]+)\]")
 _NUMBERS = {kind.__name__: words for kind, words in NUMBERS.items()}
 
 
@@ -184,7 +189,19 @@ def validated(
         if wrong:
             expected = _NUMBERS[wrong[2]] if wrong[2] else f"one of {wrong[3]}"
             text = f"{wrong[1]}={wrong[4]}: expected {expected}."
+        wrong = _WRONG_FOR_ALL.fullmatch(text)
+        if wrong and not _SUBTYPE.sub("", wrong[2]).strip(", "):  # all types have simple names
+            expected = " or ".join(map(_in_words, _SUBTYPE.finditer(wrong[2])))
+            text = f"{wrong[1]}={wrong[3]}: expected {expected}."
         raise RefusedInput(text) from error
+
+
+def _in_words(subtype: re.Match[str]) -> str:
+    if subtype["literal"]:
+        return f"one of {subtype['literal']}"
+    if subtype["items"]:
+        return f"[{', '.join(_NUMBERS.get(kind, kind) for kind in subtype['items'].split(', '))}]"
+    return {"NoneType": "null", "str": "text", **_NUMBERS}.get(subtype["kind"], subtype["kind"])
 
 
 def target_class(path: Any, key: str) -> type:

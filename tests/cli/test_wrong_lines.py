@@ -133,6 +133,9 @@ report run=empty | run=empty: there is no config.yaml in it
 export checkpoint=run "license=CC BY-SA 4.0" | license=CC BY-SA 4.0: use an identifier of the Hugging Face Hub
 export checkpoint=run format=onnx license=MIT | license=MIT: use an identifier of the Hugging Face Hub in lower case
 export checkpoint=run output=gen.onnx | output=gen.onnx: format=safetensors writes a folder; for an ONNX file, add form
+sample checkpoint=run weights=emma | weights=emma: expected one of 'ema', 'raw' or null.
+sample checkpoint=run num=many | num=many: expected a whole number or null.
+sample checkpoint=run value_range=3 | value_range=3: expected [a number, a number] or null.
 export checkpoint=run format=torch | format=torch: expected one of 'safetensors', 'onnx', 'diffusers'.
 describe model=dcgan data.image_size=41 | image_size=41: the dcgan networks double a map
 evaluate checkpoint=run metrics.num_samples=9 | 'metrics.num_samples'; it is a key of an option: also set metrics=NAME
