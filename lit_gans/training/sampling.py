@@ -233,8 +233,8 @@ class ImageSampler(GANDefinition):
             named = self.class_names.index(str(label))
             if index not in (None, named):
                 raise RefusedInput(
-                    f"label={label} is the index of one class ({self.class_names[index]}), and the name of another: use"
-                    f" the name in quotation marks, label='\"{self.class_names[index]}\"' or label='\"{label}\"'."
+                    f"label={label} is the index of one class ({self.class_names[index]}), and the name of another:"
+                    f' sample(label="{label}") in Python takes the name.'
                 )
             return named
         if index is not None:

@@ -28,7 +28,7 @@ from lit_gans.training.sampling import Weights
 def project(
     checkpoint: str,
     input: str,
-    label: str | int | None = None,
+    label: int | str | None = None,
     steps: int = 500,
     starts: int = 16,
     prior: float = 1e-3,

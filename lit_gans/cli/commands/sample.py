@@ -38,7 +38,7 @@ def sample(
     checkpoint: str,
     num: int | None = None,
     seed: int = 0,
-    label: str | int | None = None,
+    label: int | str | None = None,
     input: str | None = None,
     direction: Direction = "a_to_b",
     whole: bool | None = None,

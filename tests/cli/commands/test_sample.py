@@ -89,7 +89,7 @@ def test_classes_have_the_names_of_their_folders(animals, command, ran, refused,
         (("2", "5", "7"), 7, 2),
         (("2", "5", "7"), "2", 0),
         (("0", "1", "2"), 2, 2),
-        (("2", "5", "7"), 2, "label=2 is the index of one class (7), and the name of another: use the name"),
+        (("2", "5", "7"), 2, "label=2 is the index of one class (7), and the name of another: sample(label"),
         (("2", "5", "7"), 1, 1),
         (("2", "5", "7"), 3, "label=3: the model has the classes 0 to 2 (2, 5, 7)"),
     ],
@@ -102,17 +102,6 @@ def test_a_number_is_an_index_or_a_name(tiny_gan, names, label, index):
     else:
         with pytest.raises(RefusedInput, match=re.escape(index)):
             module.labels(2, label)
-
-
-def test_a_name_that_is_a_number_can_be_typed_in_quotation_marks(saved, command, refused, tmp_path):
-    path = saved(num_classes=10)
-    content = torch.load(path, weights_only=True)
-    content["lit_gans"]["class_names"] = [str(number) for number in range(1, 11)]
-    torch.save(content, path)
-    assert "index of one class (3), and the name of another" in refused("sample", f"checkpoint={path}", "label=2")
-    said = command("sample", f"checkpoint={path}", 'label="2"', "num=1", f"output={tmp_path / 'twos'}")
-    assert "generating 1 images of 2" in "".join(map(str, said))
-    assert_shows(tmp_path / "twos/00000.png", load(path).sample(1, label="2")[0])
 
 
 def test_without_a_label_the_grid_has_a_column_for_each_class(saved, tmp_path):
