@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import zip_longest
 
-_MISSING = "missing"
-
 
 def class_names_of(owner: object) -> tuple[str, ...]:
     """Returns the names of the classes of data or of a feature extractor, by index; empty if they have no names.
@@ -22,5 +20,5 @@ def other_class(ours: tuple[str, ...], theirs: tuple[str, ...]) -> str | None:
     """Describes the first class whose name differs. Returns None if all names are equal, or if names are unknown."""
     if not ours or not theirs:
         return None
-    pairs = enumerate(zip_longest(ours, theirs, fillvalue=_MISSING))
+    pairs = enumerate(zip_longest(ours, theirs, fillvalue="missing"))
     return next((f"class {number} is {our}, not {their}" for number, (our, their) in pairs if our != their), None)

@@ -89,13 +89,15 @@ class StepSampler(DistributedSampler):
     @property
     def settings(self) -> dict[str, Any]:
         """Settings that determine the order together with the epoch. They must be equal in a resumed run."""
-        chunks = f"{len(self.chunks)}, with the digest {digest_of_parts(starts=[*self.chunks])[:12]}"
+        chunks = None  # without a window, chunks do not affect the order
+        if self.window:
+            chunks = f"{len(self.chunks)}, with the digest {digest_of_parts(starts=[*self.chunks])[:12]}"
         return {
             "num_images": self.num_images,
             "seed": self.seed,
             "flip": self.flip,
             "window": self.window,
-            "chunks": chunks if self.window else None,
+            "chunks": chunks,
             "class_weights": None if self.weights is None else list(self.weights),
         }
 

@@ -82,8 +82,11 @@ def pack(path: Path, source: Source, frame: Frame | PairFrame, on_error: OnError
                     shutil.rmtree(path)
                 part = path.with_name(f"{path.name}.part")
                 part.mkdir(exist_ok=True)
-                about = about | {"left_out": [*source.left_out], "value_range": frame.value_range}
-                about |= {"class_names": [*source.class_names]}
+                about = about | {
+                    "left_out": [*source.left_out],
+                    "value_range": frame.value_range,
+                    "class_names": [*source.class_names],
+                }
                 start = time.perf_counter()
                 num = _write(part, frame, _Chunks(source, frame), on_error, about)
                 os.replace(part, path)
