@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
 
@@ -14,6 +14,11 @@ def class_names_of(owner: object) -> tuple[str, ...]:
     """
     names = getattr(owner, "class_names", ())
     return tuple(map(str, names)) if isinstance(names, Iterable) else ()
+
+
+def names_or_indices(names: Sequence[str], num_classes: int) -> list[str]:
+    """Returns the names of the classes, or their indices as text if they have no names."""
+    return list(names) or [str(number) for number in range(num_classes)]
 
 
 def other_class(ours: tuple[str, ...], theirs: tuple[str, ...]) -> str | None:

@@ -25,6 +25,7 @@ from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.paths import shown
 from lit_gans.config.load import config_of, module_from, trained_with
 from lit_gans.config.run_folder import output_file
+from lit_gans.data.class_names import names_or_indices
 from lit_gans.data.contracts import RealImages
 from lit_gans.export.card import training_data
 from lit_gans.report.page import Run, page
@@ -63,7 +64,7 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
     logger.info("generating %s images", f"{num:,}")
     samples = module.sample(num, seed=seed)
     by_class = None
-    classes = module.class_names or [str(number) for number in range(module.num_classes)]
+    classes = names_or_indices(module.class_names, module.num_classes)
     if module.num_classes:
         latents = module.latents(_ROWS, seed).repeat_interleave(module.num_classes, 0)
         by_class = module.decode(latents, labels=torch.arange(module.num_classes).repeat(_ROWS))

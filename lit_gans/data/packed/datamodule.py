@@ -22,6 +22,7 @@ from lit_gans.common.paths import cache_folder
 from lit_gans.common.progress import follow
 from lit_gans.common.size import Size, as_size, sides, size_value
 from lit_gans.data.base import SHARE, ImageData, ImagesInMemory, Pairs, Rows, fits_on
+from lit_gans.data.class_names import names_or_indices
 from lit_gans.data.decoding import MAX_PIXELS
 from lit_gans.data.digests import Fingerprint, digest_of_parts, fingerprint, remembered
 from lit_gans.data.files import OnError, installed_readers
@@ -215,10 +216,6 @@ class PackedData(ImageData):
 
     # ---- class weights
 
-    def _names(self) -> list[str]:
-        """Returns the names of the classes, or their indices if they have no names."""
-        return list(self.class_names) or [str(number) for number in range(self.num_classes)]
-
     def _sampler(self, **settings: Any) -> StepSampler:
         if self.class_weights is None:
             return super()._sampler(**settings)
@@ -226,7 +223,8 @@ class PackedData(ImageData):
         empty = {*range(len(weights))} - {*labels.tolist()}
         if self.class_weights == "balanced":
             weights = [float(number not in empty) for number in range(len(weights))]
-        missing = [self._names()[number] for number in sorted(empty) if weights[number]]
+        names = names_or_indices(self.class_names, self.num_classes)
+        missing = [names[number] for number in sorted(empty) if weights[number]]
         if missing:
             raise RefusedInput(
                 f"data.class_weights: there are no images of {first_three(missing)}: set the weight to 0."
@@ -239,7 +237,7 @@ class PackedData(ImageData):
         Raises:
             RefusedInput: there are no classes, a class is missing or unknown, or a weight is out of range.
         """
-        names, weights = self._names(), self.class_weights
+        names, weights = names_or_indices(self.class_names, self.num_classes), self.class_weights
         if not names:
             raise RefusedInput("data.class_weights: the images have no classes: leave it out.")
         if not isinstance(weights, dict):
