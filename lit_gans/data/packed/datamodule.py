@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.identity import code_of
+from lit_gans.common.memory import free_memory
 from lit_gans.common.names import composed, first_three
 from lit_gans.common.paths import cache_folder
 from lit_gans.common.progress import follow
@@ -270,7 +270,7 @@ class PackedData(ImageData):
         num_bytes = self.packed.images.nbytes
         if fits_on(device, num_bytes):
             return "device"
-        return "memory" if num_bytes * num_processes <= SHARE * _free_memory() else "disk"
+        return "memory" if num_bytes * num_processes <= SHARE * free_memory() else "disk"
 
     def train_dataloader(self) -> ResumableLoader:
         device, num_processes = torch.device("cpu"), 1
@@ -395,33 +395,3 @@ class PackedPairs(TranslationData):
     ) -> Iterator[UInt8[Tensor, "b c h w"]]:
         """Returns an iterator over batches of the targets of all training pairs; see `ImageData`."""
         return (self.halves(images)["image"] for images in super().real_batches(batch_size, start, stop))
-
-
-def _free_memory(root: Path = Path("/")) -> float:
-    """Returns the main memory that is free or can be freed, in bytes. Returns infinity if it is unknown."""
-    information = root / "proc/meminfo"
-    if not information.is_file():
-        return float("inf")
-    lines = dict(line.split(":", 1) for line in information.read_text(encoding="utf-8", errors="replace").splitlines())
-    return min(int(lines["MemAvailable"].split()[0]) * 1024, _free_of_limit(root))
-
-
-def _free_of_limit(root: Path) -> float:
-    """Returns what is left of the memory limit of the container or the SLURM job, or infinity without a limit.
-
-    The limit is that of a control group (version 2) of this process. Memory of cached files can be freed.
-    """
-    groups, least = root / "sys/fs/cgroup", float("inf")
-    with suppress(OSError, ValueError, KeyError):
-        paths = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-        group = groups / next((path.removeprefix("0::/") for path in paths if path.startswith("0::/")), "")
-        for folder in (group, *group.parents):
-            if not folder.is_relative_to(groups):
-                break
-            limit = folder / "memory.max"
-            if limit.is_file() and limit.read_text(encoding="utf-8").strip() != "max":
-                used = int((folder / "memory.current").read_text(encoding="utf-8"))
-                statistics = (folder / "memory.stat").read_text(encoding="utf-8").splitlines()
-                cached = int(dict(line.split() for line in statistics)["inactive_file"])
-                least = min(least, int(limit.read_text(encoding="utf-8")) - used + cached)
-    return least
