@@ -34,12 +34,9 @@ from lit_gans.training.schedules import Schedule
 Target = type | Callable[..., Any]
 
 # jsonargparse's message for a value of a wrong type
-_WRONG_VALUE = re.compile(
-    r"Parser key \"(.+?)\": Expected a (?:<class '(int|float)'>|typing\.Literal\[(.*?)\])\. Got value: (.*)"
-)
-_WRONG_FOR_ALL = re.compile(
-    r"Parser key \"(.+?)\": Does not validate against any of the Union subtypes Subtypes: \[(.*?)\] Errors: .*"
-    r" Given value: (.*)"
+_WRONG_VALUE = re.compile(  # for one type, or for all types of a union
+    r"Parser key \"(?P<key>.+?)\": (?:Expected a (?P<type>.+?)\. Got value: |Does not validate against any of the Union"
+    r" subtypes Subtypes: \[(?P<types>.*?)\] Errors: .* Given value: )(?P<value>.*)"
 )
 _SUBTYPE = re.compile(r"typing\.Literal\[(?P<literal>.*?)\]|<class '(?P<kind>\w+)'>|tuple\[(?P<items>[\w, ]+)\]")
 _NUMBERS = {kind.__name__: words for kind, words in NUMBERS.items()}
@@ -186,13 +183,9 @@ def validated(
             raise RefusedInput(_with_key(key, str(error.__cause__))) from error
         text = one_line(str(error).replace('"it.', f'"{prefix}').replace("'it.", f"'{prefix}"))
         wrong = _WRONG_VALUE.fullmatch(text)
-        if wrong:
-            expected = _NUMBERS[wrong[2]] if wrong[2] else f"one of {wrong[3]}"
-            text = f"{wrong[1]}={wrong[4]}: expected {expected}."
-        wrong = _WRONG_FOR_ALL.fullmatch(text)
-        if wrong and not _SUBTYPE.sub("", wrong[2]).strip(", "):  # all types have simple names
-            expected = " or ".join(map(_in_words, _SUBTYPE.finditer(wrong[2])))
-            text = f"{wrong[1]}={wrong[3]}: expected {expected}."
+        types = (wrong["type"] or wrong["types"]) if wrong else ""
+        if wrong and not _SUBTYPE.sub("", types).strip(", "):  # all types have simple names
+            text = f"{wrong['key']}={wrong['value']}: expected {' or '.join(map(_in_words, _SUBTYPE.finditer(types)))}."
         raise RefusedInput(text) from error
 
 
