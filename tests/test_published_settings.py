@@ -22,6 +22,7 @@ TINY = (
 )
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(("gan", "data"), [*itertools.product(SETTINGS, ("cifar10", "celeba"))])
 def test_an_experiment_has_the_settings_of_its_paper_and_starts(gan, data, tmp_path, monkeypatch):
     write = {"cifar10": write_cifar, "celeba": write_celeba}[data]

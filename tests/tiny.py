@@ -1,5 +1,7 @@
 """Tiny networks, random images and short trainings that the tests share: fixtures, and ranks, which have none."""
 
+from functools import cache
+
 import torch
 from lightning.pytorch import Trainer
 
@@ -57,6 +59,7 @@ def tiny_gan(name="dcgan", **settings):
     return cls(**{**SMALL, **taken(cls, WIDTHS), **SETTINGS.get(name, {}), **settings})
 
 
+@cache
 def supports_classes(name):
     """Returns whether the networks of a registered GAN can be conditioned on classes."""
     if "num_classes" not in schema(gans()[name]):

@@ -80,6 +80,7 @@ def test_pairs_differ_by_the_mean_over_translations_and_held_out_targets(tiny_ga
     assert {"num_fake": 20, "data_sha256": digest, "weights": "ema"}.items() <= callback.protocol.items()
 
 
+@pytest.mark.runs
 def test_reconstructions_are_compared_with_held_out_images(tiny_gan, random_images, fit):
     module, data = tiny_gan("autoencoder_kl", channels=3), random_images(channels=3)
     callback = ReconstructionMetrics(num_samples=20, batch_size=8)

