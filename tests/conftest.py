@@ -4,6 +4,7 @@ What takes seconds to import is imported by the fixtures: the process that start
 this file, too, and runs no test.
 """
 
+import atexit
 import gc
 import os
 import signal
@@ -19,14 +20,13 @@ install_import_hook("lit_gans", "tests.typecheck.check")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs in the background ignore it, and pass that on
 os.environ["OMP_NUM_THREADS"] = "1"  # also of the processes that tests start: threads that spin slow all others
 os.environ["LIT_GANS_CACHE"] = tempfile.mkdtemp()  # also of the processes that tests start
+gc.disable()  # what the imports make, a million objects, is no garbage: no collection looks at it while tests run
+atexit.register(gc.unfreeze)
 
 
 def pytest_collection_finish():
-    gc.freeze()  # what the imports made is no garbage: no collection looks at these million objects again
-
-
-def pytest_sessionfinish():
-    gc.unfreeze()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
