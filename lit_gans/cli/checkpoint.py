@@ -13,6 +13,7 @@ from lit_gans.common.video import VIDEOS
 from lit_gans.config.load import config_of, module_from
 from lit_gans.config.run_folder import refuse_folder, results_folder
 from lit_gans.data.images import WHITE, Frame
+from lit_gans.latents.truncation import uses_length
 from lit_gans.models.cyclegan import CycleGAN
 from lit_gans.training.module import AdversarialModule
 from lit_gans.training.translator import Direction, Translator
@@ -65,10 +66,7 @@ def refuse_truncation(module: AdversarialModule, truncation: float | None) -> No
         return
     if isinstance(module, Translator):
         raise RefusedInput(f"truncation={truncation}: {module.name} has no latents; leave out truncation=.")
-    latents = module.latents(2)
-    first, second = module.decode(latents)
-    (shorter,) = module.decode(latents[:1] / 2)
-    if (shorter - first).norm() < 1e-3 * (second - first).norm():
+    if not uses_length(module):
         raise RefusedInput(
             f"truncation={truncation}: the images of this {type(module).__name__} depend only on the direction of a"
             " latent, so truncation does not make them more typical; leave it out."

@@ -14,7 +14,7 @@ from lit_gans.common.errors import RefusedInput, import_extra
 from lit_gans.data.images import viewable
 from lit_gans.latents.directions import directions
 from lit_gans.latents.interpolation import slerp
-from lit_gans.latents.truncation import truncated
+from lit_gans.latents.truncation import truncated, uses_length
 from lit_gans.training.module import AdversarialModule
 
 _MIN_WIDTH = 384  # smaller images are enlarged by a whole factor to at most this width in pixels, without smoothing
@@ -119,6 +119,7 @@ def app(module: AdversarialModule, title: str = "", num_directions: int = 5) -> 
                     _NO_TRUNCATION,
                     label="Truncation",
                     info="A smaller value gives more typical and less diverse images. The maximum means no truncation.",
+                    visible=uses_length(module),
                 )
                 slider = partial(gradio.Slider, -_MAX_AMOUNT, _MAX_AMOUNT, 0, step=0.1)
                 sliders = [slider(label=f"Direction {number + 1}") for number in range(len(explorer.directions))]

@@ -9,6 +9,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.training.module import AdversarialModule
+
+
+def uses_length(module: AdversarialModule) -> bool:
+    """Returns whether images depend on the length of a latent, so that truncation can make them more typical.
+
+    A generator that normalizes its latents uses only their direction.
+    """
+    latents = module.latents(2)
+    first, second = module.decode(latents)
+    (shorter,) = module.decode(latents[:1] / 2)
+    return bool((shorter - first).norm() >= 1e-3 * (second - first).norm())
 
 
 def truncated(latents: Float[Tensor, "n z"], bound: float | None) -> Float[Tensor, "n z"]:

@@ -3,7 +3,7 @@ import torch
 from scipy import stats
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.latents.truncation import truncated
+from lit_gans.latents.truncation import truncated, uses_length
 
 LATENTS = torch.randn(200, 50, generator=torch.Generator().manual_seed(0))
 
@@ -29,3 +29,8 @@ def test_a_number_whose_rank_rounds_to_1_becomes_the_bound():
 def test_other_bounds_are_refused():
     with pytest.raises(RefusedInput, match=r"truncation=-1\.0 must be greater than 0"):
         truncated(LATENTS, -1.0)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("dcgan", True), ("sngan", True), ("projected_gan", False)])
+def test_generators_that_normalize_latents_do_not_use_their_length(tiny_gan, name, expected):
+    assert uses_length(tiny_gan(name)) == expected

@@ -205,6 +205,8 @@ def test_truncation_moves_latents_towards_the_origin(saved, tmp_path):
         assert_shows(tmp_path / f"{bound}/00001.png", module.decode(truncated(module.latents(2, 4), bound))[1])
     plain, bounded = (tmp_path / f"{bound}/00001.png" for bound in (None, 0.5))
     assert plain.read_bytes() != bounded.read_bytes()
+    with pytest.raises(RefusedInput, match=r"truncation=0\.5: the images of this ProjectedGAN depend only"):
+        sample(saved("projected_gan"), truncation=0.5)
 
 
 # ---- channels, depth and sizes that a PNG does not hold
