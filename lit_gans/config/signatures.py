@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 import inspect
 import pkgutil
-import re
 from collections.abc import Callable, Set
 from dataclasses import is_dataclass
 from functools import cache
@@ -24,22 +23,14 @@ from omegaconf import MISSING
 
 from lit_gans.checkpoints.format import to_plain
 from lit_gans.common._compat.jsonargparse import descriptions
-from lit_gans.common.annotations import NUMBERS
-from lit_gans.common.errors import RefusedInput, nearest, one_line
+from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.config.mistakes import error_message
 from lit_gans.config.registry import classes
+from lit_gans.config.wrong_values import sentence_of
 from lit_gans.training.optim import OptimizerConfig, optimizer_names
 from lit_gans.training.schedules import Schedule
 
 Target = type | Callable[..., Any]
-
-# jsonargparse's message for a value of a wrong type
-_WRONG_VALUE = re.compile(  # for one type, or for all types of a union
-    r"Parser key \"(?P<key>.+?)\": (?:Expected a (?P<type>.+?)\. Got value: |Does not validate against any of the Union"
-    r" subtypes Subtypes: \[(?P<types>.*?)\] Errors: .* Given value: )(?P<value>.*)"
-)
-_SUBTYPE = re.compile(r"typing\.Literal\[(?P<literal>.*?)\]|<class '(?P<kind>\w+)'>|tuple\[(?P<items>[\w, ]+)\]")
-_NUMBERS = {kind.__name__: words for kind, words in NUMBERS.items()}
 
 
 def schema(target: Target | OptimizerConfig) -> dict[str, Any]:
@@ -181,20 +172,8 @@ def validated(
         # jsonargparse's message lists the errors of all types of a union; the cause is more specific
         if isinstance(error.__cause__, RefusedInput):
             raise RefusedInput(_with_key(key, str(error.__cause__))) from error
-        text = one_line(str(error).replace('"it.', f'"{prefix}').replace("'it.", f"'{prefix}"))
-        wrong = _WRONG_VALUE.fullmatch(text)
-        types = (wrong["type"] or wrong["types"]) if wrong else ""
-        if wrong and not _SUBTYPE.sub("", types).strip(", "):  # all types have simple names
-            text = f"{wrong['key']}={wrong['value']}: expected {' or '.join(map(_in_words, _SUBTYPE.finditer(types)))}."
-        raise RefusedInput(text) from error
-
-
-def _in_words(subtype: re.Match[str]) -> str:
-    if subtype["literal"]:
-        return f"one of {subtype['literal']}"
-    if subtype["items"]:
-        return f"[{', '.join(_NUMBERS.get(kind, kind) for kind in subtype['items'].split(', '))}]"
-    return {"NoneType": "null", "str": "text", **_NUMBERS}.get(subtype["kind"], subtype["kind"])
+        message = str(error).replace('"it.', f'"{prefix}').replace("'it.", f"'{prefix}")
+        raise RefusedInput(sentence_of(message, key)) from error
 
 
 def target_class(path: Any, key: str) -> type:
