@@ -92,6 +92,7 @@ _SCORES = {  # columns of the page of results, by the name of a score without it
     **{"fid": "FID", "is": "Inception Score", "kid": "KID", "precision": "precision", "recall": "recall"},
     **{"classes_covered": "classes", "intra_fid": "intra-FID", "class_accuracy": "class accuracy"},
     **{"attribute_distance": "attribute distance", "options_missing": "options missing", "l1": "L1"},
+    **{"combinations_known": "known combinations", "combinations_by_chance": "by chance"},
 }
 _SEED = re.compile(r" seed=(\d+)")
 

@@ -25,6 +25,10 @@ logger = logging.getLogger(__name__)
 
 _LONG = 100_000  # number of iterations of a long run; the default without an experiment
 _LARGE = 10_000_000  # number of parameters above which an iteration on a CPU takes more than a second
+_OF_ONE_KIND = {  # networks for one kind of image, by extractor, and the metrics of the data that they suit
+    "digits": ("a digit classifier", OF_DIGITS),
+    "avatars": ("a network for cartoon faces", ("avatars",)),
+}
 
 
 class Notices(GenerativeCallback):
@@ -46,12 +50,16 @@ class Notices(GenerativeCallback):
 
 
 def unsuitable_metrics(trainer: Trainer) -> list[str]:
-    """Returns a notice if the features of the digit classifier are used for images other than digits."""
+    """Returns a notice if a network that was trained on digits or on cartoon faces measures other images."""
     data = data_of(trainer)
-    uses_digits = any(callback.extractor.name == "digits" for callback in callbacks_of(trainer, GenerativeMetrics))
-    if not uses_digits or not isinstance(data, ImageData) or data.metrics in (*OF_DIGITS, "none"):
+    if not isinstance(data, ImageData) or data.metrics == "none":
         return []
-    return [f"metrics=digits uses the features of a digit classifier; metrics={data.metrics} suits these images better"]
+    used = {callback.extractor.name for callback in callbacks_of(trainer, GenerativeMetrics)}
+    return [
+        f"metrics={name} uses the features of {network}; metrics={data.metrics} suits these images better"
+        for name, (network, suitable) in _OF_ONE_KIND.items()
+        if name in used and data.metrics not in suitable
+    ]
 
 
 def long_training(trainer: Trainer) -> list[str]:

@@ -140,13 +140,18 @@ class ImageData(LightningDataModule):
         refuse_below(1, batch_size=batch_size)
         refuse_below(0, num_workers=num_workers)
         self.image_size = as_size(image_size)
-        if self.possible_channels is not None and channels not in self.possible_channels:
-            raise RefusedInput(f"channels={channels} must be {' or '.join(map(str, self.possible_channels))}.")
-        self.channels = channels
+        self.channels = self.checked_channels("channels", channels)
         self.batch_size, self.num_workers, self.seed = batch_size, num_workers, seed
         self._dataset: Any = None
         self._digests: dict[str, str] | None = None
         self._resident: InMemory | None = None  # images on the device, from which a training step is gathered
+
+    def checked_channels(self, name: str, channels: int) -> int:
+        """Returns a number of channels. Raises `RefusedInput` with its name if the source cannot provide it."""
+        if self.possible_channels is not None and channels not in self.possible_channels:
+            raise RefusedInput(f"{name}={channels} must be {' or '.join(map(str, self.possible_channels))}.")
+        refuse_below(1, **{name: channels})
+        return channels
 
     def __repr__(self) -> str:  # measurement protocols record this text
         return f"{type(self).__name__}(image_size={size_text(self.image_size)}, channels={self.channels})"

@@ -14,9 +14,11 @@ from lit_gans.cli.notices import (
     unsuitable_metrics,
     unused_classes,
 )
+from lit_gans.data.sources.avatars import Avatars
 from lit_gans.data.sources.digits import Digits
 from lit_gans.data.sources.folder import Folder
 from lit_gans.data.sources.points import Ring
+from lit_gans.metrics.extractors.avatars import AvatarsExtractor
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 from lit_gans.models.dcgan import DCGAN
 
@@ -72,4 +74,10 @@ def test_a_digit_classifier_that_measures_other_images_is_reported(folder):
     for trainer.datamodule in (Digits(), Ring()):
         assert unsuitable_metrics(trainer) == []
     trainer.callbacks, trainer.datamodule = [], folder("flat.png")
+    assert unsuitable_metrics(trainer) == []
+    trainer.callbacks, trainer.datamodule = [GenerativeMetrics(AvatarsExtractor())], Digits()
+    assert unsuitable_metrics(trainer) == [
+        "metrics=avatars uses the features of a network for cartoon faces; metrics=digits suits these images better"
+    ]
+    trainer.datamodule = Avatars(num_images=1)
     assert unsuitable_metrics(trainer) == []

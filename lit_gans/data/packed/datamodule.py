@@ -360,7 +360,9 @@ class PackedPairs(TranslationData):
 
     def __init__(self, input_channels: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._input_channels = self.channels if input_channels is None else input_channels
+        self._input_channels = self.channels
+        if input_channels is not None:
+            self._input_channels = self.checked_channels("input_channels", input_channels)
 
     @property
     def packed_frame(self) -> PairFrame:

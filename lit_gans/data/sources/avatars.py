@@ -174,7 +174,7 @@ class Avatars(_FaceData):
 
     Raises:
         RefusedInput: the packages of the extra `avatars` are not installed, an attribute or an option does not exist,
-            or `held_out` excludes all faces, or none.
+            or `held_out` excludes all faces, or none, or a class.
     """
 
     def __init__(
@@ -189,6 +189,11 @@ class Avatars(_FaceData):
                 raise RefusedInput(
                     f"data.held_out={held_out} excludes no face, because no face shows these options together: use"
                     " other options."
+                )
+            if label is not None and {*held_out} == {label}:
+                raise RefusedInput(
+                    f"data.held_out={held_out} leaves classes of data.label={label} without faces: hold out"
+                    " combinations with other attributes."
                 )
             # raises an error if the rule excludes all faces
             Faces(range(1), 1, None, self.faces_seed, held_out).attributes(0)

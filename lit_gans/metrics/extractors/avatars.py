@@ -68,6 +68,8 @@ def attributes_of_features(features: Float[Tensor, "n 128"]) -> dict[Label, Int6
 class AvatarsExtractor(Extractor):
     """Extractor for cartoon faces (see `Avatars`). Its network is part of this package. Images can have any size.
 
+    The network reads attributes less accurately in grayscale, smaller or elongated images, or in front of black.
+
     Args:
         label: attribute whose options are the classes of the data, so that class scores can be measured. If None, the
             extractor returns only features.

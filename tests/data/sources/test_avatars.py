@@ -73,6 +73,12 @@ def test_a_rule_that_excludes_nothing_is_refused(rule):
         Avatars(held_out=rule)
 
 
+def test_a_rule_that_leaves_a_class_empty_is_refused():
+    with pytest.raises(RefusedInput, match=r"leaves classes of data\.label=hat without faces"):
+        Avatars(label="hat", held_out={"hat": "winter_hat_1"})
+    assert Avatars(label="hat", held_out={"hat": "winter_hat_1", "glasses": "round"}).num_classes == 11
+
+
 def test_faces_are_not_cropped():
     with pytest.raises(RefusedInput, match=r"data\.crop is not supported"):
         AvatarOutlines(crop=16)
