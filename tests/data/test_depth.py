@@ -80,13 +80,18 @@ def test_values_are_mapped_from_their_range_and_those_outside_are_counted(tmp_pa
         (np.full((8, 10), np.nan), {"value_range": (0.0, 1.0)}, "has values that are not finite"),
         (np.zeros((8, 10, 3), np.uint8), {}, r"has the shape (8, 10, 3), expected 1 channels (data.channels)"),
         (np.array([{}]), {}, "cannot be read as an image: Object arrays cannot be loaded"),
-        (np.zeros((8, 10)), {"channels": 0}, "has the shape (8, 10, 1), expected 0 channels"),
+        (np.zeros((8, 10)), {"channels": 2}, "has the shape (8, 10, 1), expected 2 channels"),
     ],
 )
 def test_what_is_not_known_of_a_file_is_refused(tmp_path, values, settings, sentence):
     np.save(tmp_path / "a.npy", values)
     with pytest.raises(RefusedInput, match=f"a.npy {re.escape(sentence)}"):
         _ = folder(tmp_path, tmp_path / "cache", **{"channels": 1, **settings}).packed
+
+
+def test_no_channels_are_refused(tmp_path):
+    with pytest.raises(RefusedInput, match=r"^channels=0 must be at least 1\."):
+        folder(tmp_path, tmp_path / "cache", channels=0)
 
 
 def test_a_range_that_is_none_is_refused(tmp_path):

@@ -218,3 +218,8 @@ def test_faces_of_both_are_equally_large(tmp_path):
         dark = np.asarray(picture.resize((64, 64))).min(2) < 200
         boxes.append([(each.min(), each.max()) for each in np.nonzero(dark)])
     assert np.abs(np.subtract(*boxes)).max() <= 3
+
+
+def test_lines_without_channels_are_refused():
+    with pytest.raises(RefusedInput, match=r"^input_channels=0 must be 1 or 3\."):
+        EmojiLines(input_channels=0)
