@@ -90,9 +90,9 @@ def contributing() -> str:
 
 _SCORES = {  # columns of the page of results, by the name of a score without its extractor
     **{"fid": "FID", "is": "Inception Score", "kid": "KID", "precision": "precision", "recall": "recall"},
-    **{"classes_covered": "classes", "intra_fid": "intra-FID", "class_accuracy": "class accuracy"},
-    **{"attribute_distance": "attribute distance", "options_missing": "options missing", "l1": "L1"},
-    **{"combinations_known": "known combinations", "combinations_by_chance": "by chance"},
+    **{"classes_covered": "classes", "intra_fid": "intra-FID", "class_accuracy": "accuracy"},
+    **{"attribute_distance": "attributes", "options_missing": "missing", "l1": "L1"},
+    "combinations_known": "known",
 }
 _SEED = re.compile(r" seed=(\d+)")
 
@@ -124,10 +124,12 @@ def results() -> str:
             typed = command.removeprefix("lit-gans train ")
             values = [_mean([row["scores"][name] for row in seeds if name in row["scores"]]) for name in columns]
             lines.append(f"| `{typed}` | {iterations:,} | {' | '.join(values)} |")
+        of_real = f"FID between two halves of the real images: **{rows[0]['halves']:.3g}**."
+        if "combinations_by_chance" in rows[0]["scores"]:
+            of_real += f" Known combinations by chance: {rows[0]['scores']['combinations_by_chance']:.3g}."
         parts += [
             f"## {data}, by `{extractor}`",
-            f"{int(num_fake):,} images of {whose}, {int(num_real):,} real images. FID between two halves of the real"
-            f" images: **{rows[0]['halves']:.3g}**.",
+            f"{int(num_fake):,} images of {whose}, {int(num_real):,} real images. {of_real}",
             "\n".join(lines),
         ]
     return "\n" + "\n\n".join(parts) + "\n\n"
