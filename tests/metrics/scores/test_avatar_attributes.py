@@ -4,7 +4,9 @@ from functools import cache
 import pytest
 import torch
 
+from lit_gans import compose
 from lit_gans.common.errors import RefusedInput
+from lit_gans.config.build import resolve
 from lit_gans.data.faces import ATTRIBUTES
 from lit_gans.data.sources.avatars import Avatars
 from lit_gans.metrics import AvatarAttributes, PrecisionRecallDensityCoverage
@@ -22,7 +24,7 @@ def drawn(num, seed, **settings):
 
 @cache
 def faces(seed):
-    return drawn(200, seed)
+    return drawn(400, seed)
 
 
 def measured(real, fake, **settings):
@@ -68,6 +70,15 @@ def test_a_held_out_combination_is_counted_beside_chance():
     assert 0 < values["held_out_drawn"] < 0.3
 
 
+def test_classes_and_held_out_combinations_are_those_of_the_data():
+    rule = "data.held_out={hat: winter_hat_1, glasses: round}"
+    metrics = resolve(compose("data=avatars", "metrics=avatars", "data.label=hat", rule))["metrics"]
+    assert metrics["extractor"]["label"] == "hat"
+    assert metrics["scores"]["attributes"]["held_out"] == {"hat": "winter_hat_1", "glasses": "round"}
+    without = resolve(compose("data=digits", "metrics=avatars"))["metrics"]
+    assert without["scores"]["attributes"]["held_out"] is None
+
+
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
@@ -83,12 +94,12 @@ def test_wrong_combinations_are_refused(wrong, sentence):
 
 def test_copies_are_known_and_new_faces_as_often_as_by_chance():
     real, new = faces(0), faces(1)
-    copied, drawn_anew = (measured(real, fake, combined=COMBINED) for fake in (real[:100], new))
+    copied, drawn_anew = (measured(real, fake, combined=COMBINED) for fake in (real[:200], new))
     assert copied["combinations_known"] == 1
     chance = drawn_anew["combinations_by_chance"]
     assert drawn_anew["combinations_known"] == pytest.approx(chance, abs=0.1)
     assert chance < 0.8
-    assert copied["attribute_distance"] < drawn_anew["attribute_distance"] < 0.15, "0.1 for twice as many faces"
+    assert copied["attribute_distance"] < drawn_anew["attribute_distance"] < 0.1
 
 
 def test_an_evaluator_measures_it_with_the_features_that_other_scores_have(monkeypatch):
