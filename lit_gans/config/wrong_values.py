@@ -8,9 +8,9 @@ from textwrap import dedent
 from lit_gans.common.annotations import NUMBERS
 from lit_gans.common.errors import one_line
 
-_KEY = re.compile(r'Parser key "(.+?)":[ \n](.*)', re.DOTALL)
-_CLASS = re.compile(r"Problem with given class_path '.+?':[ \n](.*)", re.DOTALL)
-_WRONG = re.compile(r"Expected a (.+?)(?:\. Got value: (.*))?", re.DOTALL)
+_KEY = re.compile(r'Parser key "(.+?)":\n(.*)', re.DOTALL)
+_CLASS = re.compile(r"Problem with given class_path '.+?':\n(.*)", re.DOTALL)
+_WRONG = re.compile(r"Expected a (.+?)\. Got value: (.*)", re.DOTALL)
 _UNION = re.compile(
     r"Does not validate against any of the Union subtypes\nSubtypes: \[(.*?)\]\n"
     r"Errors:\n(.*?)\nGiven value type: .*?\nGiven value: (.*)",
@@ -35,7 +35,9 @@ def sentence_of(message: str, key: str) -> str:
         return _explained(message, "") or one_line(message)
     found = _UNION.fullmatch(message)
     reason = _reason(found[2], constructing=True) if found else None
-    return f"{key}: {reason}" if reason else one_line(message)
+    if reason is None:
+        return one_line(message)
+    return f"{key}: {reason}" if key else reason
 
 
 def _explained(message: str, key: str) -> str | None:
@@ -49,7 +51,7 @@ def _explained(message: str, key: str) -> str | None:
         types, errors, value = found.groups()
         reason = _reason(errors)
         return f"{key}: {reason}" if reason else _expected(types, value, key)
-    if (found := _WRONG.fullmatch(message)) and found[2] is not None:
+    if found := _WRONG.fullmatch(message):
         return _expected(found[1], found[2], key)
     return None
 

@@ -189,6 +189,12 @@ def can_match(rule: Rule) -> bool:
     return False
 
 
+def leaves(rule: Rule, name: Label, option: str) -> bool:
+    """Returns whether any face with an option of an attribute does not match a rule."""
+    shown = (visible(draw(0, index) | {name: option}) for index in range(100))
+    return any(face[name] == option and not matches(face, rule) for face in shown)
+
+
 def _is_drawn(name: str, option: str) -> bool:
     return option != NONE or ATTRIBUTES[cast(Label, name)].absent > 0
 

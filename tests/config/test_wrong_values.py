@@ -47,6 +47,18 @@ def test_the_reason_of_a_class_in_a_mapping_is_given_without_the_other_types(set
         validated(Evaluator, {"extractor": node, "scores": scores}, "metrics")
 
 
+def test_the_reason_of_a_constructor_begins_with_the_key_if_there_is_one():
+    message = """Does not validate against any of the Union subtypes
+Subtypes: [<class 'a.B'>, <class 'NoneType'>]
+Errors:
+  - width: too wide
+  - Expected a <class 'NoneType'>
+Given value type: <class 'dict'>
+Given value: {}"""
+    assert sentence_of(message, "data") == "data: width: too wide"
+    assert sentence_of(message, "") == "width: too wide"
+
+
 def test_a_class_in_a_class_has_the_whole_key():
     message = """Parser key "data":
   Problem with given class_path 'a.B':

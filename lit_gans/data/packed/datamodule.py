@@ -360,9 +360,8 @@ class PackedPairs(TranslationData):
 
     def __init__(self, input_channels: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._input_channels = self.channels
-        if input_channels is not None:
-            self._input_channels = self.checked_channels("input_channels", input_channels)
+        channels = self.channels if input_channels is None else input_channels
+        self._input_channels = self.checked_channels("input_channels", channels)
 
     @property
     def packed_frame(self) -> PairFrame:

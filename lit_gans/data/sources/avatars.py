@@ -190,7 +190,9 @@ class Avatars(_FaceData):
                     f"data.held_out={held_out} excludes no face, because no face shows these options together: use"
                     " other options."
                 )
-            if label is not None and {*held_out} == {label}:
+            if label is not None and not all(
+                faces.leaves(held_out, label, option) for option in faces.several(held_out.get(label, []))
+            ):
                 raise RefusedInput(
                     f"data.held_out={held_out} leaves classes of data.label={label} without faces: hold out"
                     " combinations with other attributes."

@@ -74,8 +74,11 @@ def test_a_rule_that_excludes_nothing_is_refused(rule):
 
 
 def test_a_rule_that_leaves_a_class_empty_is_refused():
-    with pytest.raises(RefusedInput, match=r"leaves classes of data\.label=hat without faces"):
-        Avatars(label="hat", held_out={"hat": "winter_hat_1"})
+    colors = [*ATTRIBUTES["hat_color"].options]
+    for rule in ({"hat": "winter_hat_1"}, {"hat": ["hijab", "winter_hat_1"], "hat_color": colors}):
+        with pytest.raises(RefusedInput, match=r"leaves classes of data\.label=hat without faces"):
+            Avatars(label="hat", held_out=rule)
+    assert Avatars(label="glasses", held_out={"hat": "winter_hat_1"}).num_classes > 1
     assert Avatars(label="hat", held_out={"hat": "winter_hat_1", "glasses": "round"}).num_classes == 11
 
 
