@@ -273,7 +273,11 @@ def _errors_with_hints(
         hint = _hint(error, config_name, arguments)
         text = error_message(error).rstrip(".")
         unknown = re.match(r"Could not override '(.*?)'\. To append", text)
-        if unknown:
+        group = re.match(r"Could not override '(.*?)'\. (?:No match|Did you mean to override (one of )?(.*?)\?)", text)
+        if group:
+            text = f"{config_name} has no key {group[1]!r}"
+            hint = _hint_for_group(config_name, group[1], group[3] if group[2] else "")
+        elif unknown:
             missing = str(getattr(error.__cause__, "full_key", None) or unknown[1])
             text = f"there is no key {missing!r}"
             adds = f"to add an object, write +{unknown[1]}=CLASS." if unknown[1].endswith("._target_") else ""
@@ -331,9 +335,8 @@ def _nearest_keys(config_name: str, arguments: Sequence[str]) -> str:
     selecting = [
         item for item in arguments if item.startswith(("+", "hydra.searchpath=")) or group_of(item.partition("=")[0])
     ]
-    try:
-        keys = _keys(OmegaConf.to_container(_compose(config_name, selecting), resolve=False))
-    except Exception:  # a selected option is invalid, so the valid keys are unknown
+    keys = _keys_of(config_name, selecting)
+    if not keys:
         return ""
     for argument in arguments:
         key = argument.lstrip("+~-").partition("=")[0].replace("-", "_")
@@ -348,6 +351,30 @@ def _nearest_keys(config_name: str, arguments: Sequence[str]) -> str:
         if matches:
             return f"did you mean {' or '.join(map(repr, matches))}?"
     return ""
+
+
+def _hint_for_group(config_name: str, group: str, places: str) -> str:
+    """Returns a hint for a group that a command does not have: its places, how to add it, or the command's keys.
+
+    Args:
+        config_name: name of the command.
+        group: group, with `@` and its place if the user specified one.
+        places: the group with each place that the command has; may be empty.
+    """
+    if places:
+        return f"did you mean {places}?"
+    if "@" in group:
+        return f"to add it, write +{group}=NAME."
+    keys = [key for key in _keys_of(config_name) if key.startswith(f"{group}.")]
+    return f"it has {', '.join(keys)}." if keys else f"lit-gans {config_name} --help lists the keys."
+
+
+def _keys_of(config_name: str, overrides: Sequence[str] = ()) -> list[str]:
+    """Returns the dotted names of all keys of a command, or an empty list if an override is invalid."""
+    try:
+        return _keys(OmegaConf.to_container(_compose(config_name, [*overrides]), resolve=False))
+    except Exception:  # a selected option is invalid, so the valid keys are unknown
+        return []
 
 
 def _keys(node: Any, prefix: str = "") -> list[str]:

@@ -40,6 +40,10 @@ compare LONG.json LONG.json | File name too long
 fit -c LONG.yaml | xxx
 train TINY model=dcgam | Could not find 'model/dcgam'; did you mean 'dcgan'?
 train modle=dcgan | lit-gans: there is no key 'modle'; did you mean 'model'?
+describe data=digits | lit-gans: describe has no key 'data'; it has data.image_size, data.channels.
+sample checkpoint=run strategy=ddp | lit-gans: sample has no key 'strategy'; lit-gans sample --help lists the keys.
+train TINY schedule=linear | lit-gans: train has no key 'schedule'; did you mean schedule@model.discriminator_optimizer
+train TINY metrics@callbacks.mine=digits | no key 'metrics@callbacks.mine'; to add it, write +metrics@callbacks.mine=NA
 train TINY xyzzy=3 | lit-gans: there is no key 'xyzzy'; lit-gans train --help lists the keys.
 train TINY callbacks.mine._target_=my.Callback | to add an object, write +callbacks.mine._target_=CLASS.
 train TINY +minutes=60 | +minutes=60 has no effect: there is no key 'minutes'; valid names: callbacks, data, init_from,
