@@ -12,6 +12,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.video import VIDEOS
 from lit_gans.config.load import config_of, module_from
 from lit_gans.config.run_folder import refuse_folder, results_folder
+from lit_gans.data.base import ImageData
 from lit_gans.data.images import WHITE, Frame
 from lit_gans.latents.truncation import uses_length
 from lit_gans.models.cyclegan import CycleGAN
@@ -58,6 +59,17 @@ def refuse_without_latents(module: AdversarialModule, source: object) -> None:
     """Raises `RefusedInput` for a module that translates images or generates points."""
     if isinstance(module, Translator) or module.image_size == 1:
         raise RefusedInput(f"{source}: expected a GAN that maps latents to images, not a {type(module).__name__}.")
+
+
+def refuse_other_images(module: AdversarialModule, data: ImageData) -> None:
+    """Raises `RefusedInput` if images of the data differ from generated images in their size or channels."""
+    for name in ("image_size", "channels"):
+        of_data, of_model = getattr(data, name), getattr(module, name)
+        if of_data != of_model:
+            raise RefusedInput(
+                f"data.{name}={of_data} differs from the checkpoint's model, which has {of_model}: add"
+                f" data.{name}={of_model}."
+            )
 
 
 def refuse_truncation(module: AdversarialModule, truncation: float | None) -> None:

@@ -73,20 +73,31 @@ class Explorer:
 
     def _generate(self, latents: Float[Tensor, "n z"], label: int | str | None) -> list[UInt8[np.ndarray, "h w c"]]:
         labels = self.module.labels(len(latents), label)
-        images = viewable(self.module.decode(latents, labels=labels).cpu())
-        times = max(1, _MIN_WIDTH // images.shape[-1])
-        large = images.repeat_interleave(times, -1).repeat_interleave(times, -2).mul(255).round().byte()
-        colored = large.expand(-1, 3, -1, -1) if large.shape[1] == 1 else large
-        return [*colored.permute(0, 2, 3, 1).numpy()]
+        return enlarged(self.module.decode(latents, labels=labels).cpu())
 
 
-def app(module: AdversarialModule, title: str = "", num_directions: int = 5) -> Any:
+def enlarged(images: Float[Tensor, "n c h w"]) -> list[UInt8[np.ndarray, "h2 w2 c2"]]:
+    """Returns images in [0, 1] enlarged for the screen, without smoothing."""
+    images = viewable(images)
+    times = max(1, _MIN_WIDTH // images.shape[-1])
+    large = images.repeat_interleave(times, -1).repeat_interleave(times, -2).mul(255).round().byte()
+    colored = large.expand(-1, 3, -1, -1) if large.shape[1] == 1 else large
+    return [*colored.permute(0, 2, 3, 1).numpy()]
+
+
+def app(
+    module: AdversarialModule,
+    title: str = "",
+    num_directions: int = 5,
+    real: UInt8[Tensor, "n c h w"] | None = None,
+) -> Any:
     """Returns a `gradio.Blocks` app with controls for seed, class, truncation, directions and a walk between two seeds.
 
     Args:
         module: GAN that maps latents to images, such as `lit_gans.load(CHECKPOINT)`.
         title: title of the page; empty uses the name of the class.
         num_directions: number of sliders for directions, see `lit_gans.latents.directions`.
+        real: real images to show below the generated ones; None shows none.
 
     Raises:
         RefusedInput: If gradio is not installed, or if the module has no latents.
@@ -128,6 +139,8 @@ def app(module: AdversarialModule, title: str = "", num_directions: int = 5) -> 
             first, second = (gradio.Number(n, label=f"Seed {name}", precision=0) for n, name in ((0, "A"), (1, "B")))
             start_walk = gradio.Button("Walk from A to B")
         gallery = gradio.Gallery(label="Walk", columns=9, type="numpy")
+        if real is not None:
+            gradio.Gallery(enlarged(real / 255), label="Real images", columns=6, type="numpy")
         inputs: list[Any] = [seed, truncation, label, *sliders]
         for control in inputs:
             control.change(image, inputs, picture)

@@ -40,7 +40,8 @@ def served(tmp_path_factory):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "lit_gans", "demo", f"checkpoint={folder}", f"port={port}", "directions=2"]
+    options = [f"checkpoint={folder}", f"port={port}", "directions=2", "data=digits", "data.image_size=16"]
+    command = [sys.executable, "-m", "lit_gans", "demo", *options]
     address = f"http://127.0.0.1:{port}"
     with subprocess.Popen(command, env=os.environ | {"GRADIO_ANALYTICS_ENABLED": "False"}) as process:
         try:
@@ -60,7 +61,7 @@ def served(tmp_path_factory):
 def test_a_browser_shows_the_controls_and_the_images(served):
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000", "--dump-dom"]
     page = subprocess.run([*command, served[0]], capture_output=True, text=True, timeout=200).stdout
-    for label in ("gan_photos", "Seed", "Class", "Truncation", "Direction 2", "Walk from A to B"):
+    for label in ("gan_photos", "Seed", "Class", "Truncation", "Direction 2", "Walk from A to B", "Real images"):
         assert label in page
     assert "Direction 3" not in page
     assert re.search(r"<img[^>]+src=\"[^\"]*/gradio_api/file=", page), "the image of seed 0"

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.demo.app import Explorer
+from lit_gans.demo.app import Explorer, enlarged
 
 
 def test_an_image_is_that_of_the_seed_enlarged(tiny_gan):
@@ -47,6 +47,13 @@ def test_a_generator_without_directions_has_no_sliders(tiny_gan):
 def test_other_channels_are_shown_side_by_side(tiny_gan, channels):
     image = Explorer(tiny_gan("gan", channels=channels)).image(0)
     assert image.shape == (384 // channels, 384, 3)
+
+
+def test_images_are_enlarged_without_smoothing():
+    images = torch.rand(2, 3, 100, 90)
+    for image, large in zip(images, enlarged(images), strict=True):
+        assert large.shape == (400, 360, 3)
+        assert np.array_equal(large[3::4, ::4], image.permute(1, 2, 0).mul(255).round().byte().numpy())
 
 
 def test_a_translator_is_refused_before_the_page_is_built(tiny_gan):

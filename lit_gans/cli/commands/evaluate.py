@@ -24,7 +24,7 @@ from lit_gans.checkpoints.exported import is_exported
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.checkpoints.remote import is_address
-from lit_gans.cli.checkpoint import refuse_truncation, turn
+from lit_gans.cli.checkpoint import refuse_other_images, refuse_truncation, turn
 from lit_gans.common.atomic import replacing, set_aside
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput
@@ -266,13 +266,7 @@ def _samples(
     truncation: float | None,
 ) -> Generated:
     if isinstance(images, ImageData):
-        for name in ("image_size", "channels"):
-            of_data, of_model = getattr(images, name), getattr(module, name)
-            if of_data != of_model:
-                raise RefusedInput(
-                    f"data.{name}={of_data} differs from the checkpoint's model, which has {of_model}: add"
-                    f" data.{name}={of_model}."
-                )
+        refuse_other_images(module, images)
         other = other_class(module.class_names, class_names_of(images))
         if other is not None:
             raise RefusedInput(
