@@ -43,7 +43,10 @@ _COLOSSAL = {  # names of the techniques in the Colossal-AI study, and ours
 }
 _REPEATS = "images/s: median of n repeats. range: of the repeats."
 _COMPUTED = "s an epoch (computed)"
-_EPOCH = f"Seconds are computed from images/s, for {CELEBA_IMAGES:,} images, as many as CelebA has: no epoch was run."
+_EPOCH = (
+    f"Seconds are computed from images/s, for {CELEBA_IMAGES:,} images, as many as CelebA has. Epochs that were run are on"
+    " the page of the studies."
+)
 
 
 class Table(NamedTuple):
