@@ -34,7 +34,7 @@ def demo(
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
-            hf://owner/name. For a run folder, the best checkpoint is used, or else the last checkpoint.
+            hf://owner/name. For a run folder, uses the best checkpoint, or else the last.
         data: real images to show beside the generated ones; null shows none.
         port: port of the server.
         host: network interface of the server; 0.0.0.0 also serves the page to other machines.

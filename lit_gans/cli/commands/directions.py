@@ -38,7 +38,7 @@ def directions(
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
-            hf://owner/name. For a run folder, the best checkpoint is used, or else the last checkpoint.
+            hf://owner/name. For a run folder, uses the best checkpoint, or else the last.
         num: number of directions.
         steps: number of images from one end of a direction to the other end. The middle image shows the latent itself.
             A video also plays the images backwards.

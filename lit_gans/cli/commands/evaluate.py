@@ -107,8 +107,8 @@ def evaluate(
     `metrics`.
 
     Args:
-        checkpoint: path of a checkpoint or of a run folder to sample from. For a run folder, the best checkpoint is
-            used, or else the last checkpoint.
+        checkpoint: path of a checkpoint or of a run folder to sample from. For a run folder, uses the best
+            checkpoint, or else the last.
         fake: folder of generated images with its subfolders, a zip or tar archive, or a folder of shards, used instead
             of a checkpoint.
         real: real images, like `fake`.

@@ -48,7 +48,7 @@ def export(
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote. For a run folder,
-            the best checkpoint is used, or else the last checkpoint.
+            uses the best checkpoint, or else the last.
         format: `safetensors`, `onnx` or `diffusers`.
         output: output folder, or path of the ONNX file; null uses `networks/`, `generator.onnx` or `diffusers/` in the
             run folder.

@@ -38,7 +38,7 @@ def interpolate(
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
-            hf://owner/name. For a run folder, the best checkpoint is used, or else the last checkpoint.
+            hf://owner/name. For a run folder, uses the best checkpoint, or else the last.
         num: number of walks.
         steps: number of images from the start to the end of a walk. A video also plays the walk backwards.
         seed: seed of the latents.

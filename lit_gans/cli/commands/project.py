@@ -44,7 +44,7 @@ def project(
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
-            hf://owner/name. For a run folder, the best checkpoint is used, or else the last checkpoint.
+            hf://owner/name. For a run folder, uses the best checkpoint, or else the last.
         input: image or folder of images, which are resized to the size of the model.
         label: index or name of the class of all images; null cycles through all classes.
         steps: number of optimization steps.

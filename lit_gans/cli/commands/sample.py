@@ -56,7 +56,7 @@ def sample(
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote; zoo/NAME; or
-            hf://owner/name. For a run folder, the best checkpoint is used, or else the last checkpoint.
+            hf://owner/name. For a run folder, uses the best checkpoint, or else the last.
         num: number of images; null generates 64, or translates all of `input`.
         seed: seed of the latents.
         label: index or name of the class of all images; null cycles through all classes.

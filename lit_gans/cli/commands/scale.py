@@ -44,7 +44,7 @@ def scale(
 
     Args:
         checkpoint: path of a checkpoint, of a run folder or of a folder that `lit-gans export` wrote. For a run folder,
-            the best checkpoint is used, or else the last checkpoint.
+            uses the best checkpoint, or else the last.
         input: folder of images, also in subfolders. They are resized to the size of the model.
         batch_size: number of images that are encoded at once.
         seed: seed of the noise with which latents are sampled.
