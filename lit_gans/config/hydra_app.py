@@ -31,6 +31,13 @@ from lit_gans.training.optim import OptimizerConfig
 
 logger = logging.getLogger(__name__)
 
+_COMBINED = ("callbacks", "logger")  # groups of which Hydra combines a list of options
+_IN_WORDS = (  # messages of Hydra that do not say what would be right, and what we say instead
+    (r"Could not append to config\. An item is already at '(.*?)'", r"there is a key '\1' already; write \1=VALUE."),
+    (r"(\S+) appears more than once in the final defaults list", r"there is a key '\1' already; write \1=VALUE."),
+    (r"Could not delete (?:from config\. )?'(.*?)'", r"there is no '\1' to remove."),
+    (r"Ambiguous value for argument '(.*?)'", r"\1: lit-gans train -m trains each value; a list has brackets: [A,B]."),
+)
 _OPTIONS = {"model": "dcgan", "data": "folder"}  # default options for commands that require a model or data
 
 
@@ -261,7 +268,9 @@ def _errors_with_hints(
         failures: errors that the job raised. These errors are not converted.
     """
     for argument in arguments:
+        _refuse_malformed(argument)
         _refuse_no_option(argument)
+        _refuse_several_options(config_name, argument)
     try:
         yield
     except Exception as error:
@@ -272,6 +281,9 @@ def _errors_with_hints(
         _refuse_bare(config_name, arguments)
         hint = _hint(error, config_name, arguments)
         text = error_message(error).rstrip(".")
+        for pattern, words in _IN_WORDS:
+            if match := re.match(pattern, text):
+                raise RefusedInput(match.expand(words)) from error
         unknown = re.match(r"Could not override '(.*?)'\. To append", text)
         group = re.match(r"Could not override '(.*?)'\. (?:No match|Did you mean to override (one of )?(.*?)\?)", text)
         if group:
@@ -288,7 +300,7 @@ def _errors_with_hints(
 def _refuse_no_option(argument: str) -> None:
     """Raises `RefusedInput` for `GROUP=null`, which Hydra does not accept, and for the removal of a required group."""
     key, _, place = (key_of(argument) or argument.removeprefix("~")).partition("@")
-    if key not in GROUPS or not (argument.endswith("=null") or argument == f"~{key}"):
+    if key not in GROUPS or (not argument.startswith("~") and not argument.endswith("=null")):
         return
     remedies = {"schedule": "constant", "strategy": "auto", "precision": "fp32"}
     remedy = "none" if "none" in options(key) else remedies.get(key)
@@ -301,6 +313,21 @@ def _refuse_no_option(argument: str) -> None:
     else:
         how = f"leave it out, or choose an option with {argument.strip('~').partition('=')[0]}=NAME"
     raise RefusedInput(f"{argument} is not valid: {how}.")
+
+
+def _refuse_malformed(argument: str) -> None:
+    """Raises `RefusedInput` for an argument with a value whose key no configuration can have."""
+    key, equals, _ = argument.partition("=")
+    if equals and not argument.startswith("-") and (key_of(argument) is None or key.lstrip("+~").startswith("@")):
+        raise RefusedInput(f"{argument}: {key!r} is no key: settings are given as KEY=VALUE.")
+
+
+def _refuse_several_options(config_name: str, argument: str) -> None:
+    """Raises `RefusedInput` for a list of options of a group whose options cannot be combined."""
+    key, value = key_of(argument), argument.partition("=")[2]
+    if key in GROUPS and key not in _COMBINED and value.startswith("["):
+        each = f"; to train each, write -m {key}={value.strip('[]')}" if config_name == "train" else ""
+        raise RefusedInput(f"{argument}: {key} is one option, not a list{each}.")
 
 
 def _refuse_bare(config_name: str, arguments: Sequence[str]) -> None:

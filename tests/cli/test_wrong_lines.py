@@ -44,6 +44,16 @@ describe data=digits | lit-gans: describe has no key 'data'; it has data.image_s
 sample checkpoint=run strategy=ddp | lit-gans: sample has no key 'strategy'; lit-gans sample --help lists the keys.
 train TINY schedule=linear | lit-gans: train has no key 'schedule'; did you mean schedule@model.discriminator_optimizer
 train TINY metrics@callbacks.mine=digits | no key 'metrics@callbacks.mine'; to add it, write +metrics@callbacks.mine=NA
+train TINY +data=digits | there is a key 'data' already; write data=VALUE.
+train TINY +data.batch_size=4 | there is a key 'data.batch_size' already; write data.batch_size=VALUE.
+train TINY ~xyzzy | lit-gans: there is no 'xyzzy' to remove.
+train TINY ~data=mnist | ~data=mnist is not valid: leave it out, or choose an option with data=NAME.
+train experiment=[dcgan_digits,sngan_digits] | not a list; to train each, write -m experiment=dcgan_digits,sngan_digits.
+describe model=[dcgan,sngan] | model=[dcgan,sngan]: model is one option, not a list.
+train experiment=dcgan_digits,sngan_digits | sngan_digits: lit-gans train -m trains each value; a list has brackets: [
+train TINY @xyzzy=3 | @xyzzy=3: '@xyzzy' is no key: settings are given as KEY=VALUE.
+train TINY =3 | settings are given as KEY=VALUE
+train xyz,zy=1 | xyz,zy=1: 'xyz,zy' is no key: settings are given as KEY=VALUE.
 train TINY xyzzy=3 | lit-gans: there is no key 'xyzzy'; lit-gans train --help lists the keys.
 train TINY callbacks.mine._target_=my.Callback | to add an object, write +callbacks.mine._target_=CLASS.
 train TINY +minutes=60 | +minutes=60 has no effect: there is no key 'minutes'; valid names: callbacks, data, init_from,
