@@ -141,7 +141,7 @@ average run=run width=0.1 | run=run: it has no snapshots in averages/; use the f
 directions checkpoint=run num=9 | num=9 must be at least 1 and at most latent_dim=8
 project checkpoint=run input=nothing | nothing: there is no such folder
 scale checkpoint=run input=nothing | run: expected an autoencoder (model=autoencoder_kl), not a DCGAN.
-demo | checkpoint is required, for example: lit-gans demo checkpoint=outputs/
+demo | checkpoint is required, for example: lit-gans demo checkpoint=zoo/dcgan_avatars
 scale checkpoint=run | input is required, for example: lit-gans scale checkpoint=outputs/
 report run=empty | run=empty: there is no config.yaml in it
 export checkpoint=run "license=CC BY-SA 4.0" | license=CC BY-SA 4.0: use an identifier of the Hugging Face Hub
