@@ -3,8 +3,7 @@
 Examples:
     lit-gans demo checkpoint=zoo/dcgan_avatars
     lit-gans demo checkpoint=zoo/dcgan_avatars data=avatars data.num_images=18
-    lit-gans demo checkpoint=outputs/dcgan_digits/version_0 port=8000 directions=8
-    lit-gans demo checkpoint=outputs/dcgan_digits/version_0 host=0.0.0.0
+    lit-gans demo checkpoint=outputs/dcgan_digits/version_0 port=8000 host=0.0.0.0 directions=8
 """
 
 from __future__ import annotations
