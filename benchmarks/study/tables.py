@@ -44,8 +44,8 @@ _COLOSSAL = {  # names of the techniques in the Colossal-AI study, and ours
 _REPEATS = "images/s: median of n repeats. range: of the repeats."
 _COMPUTED = "s an epoch (computed)"
 _EPOCH = (
-    f"Seconds are computed from images/s, for {CELEBA_IMAGES:,} images, as many as CelebA has. Epochs that were run are on"
-    " the page of the studies."
+    f"Seconds are computed from images/s, for {CELEBA_IMAGES:,} images, as many as CelebA has. Epochs that were run are"
+    " on the page of the studies."
 )
 
 
