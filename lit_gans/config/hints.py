@@ -53,13 +53,13 @@ def errors_with_hints(config_name: str, arguments: Sequence[str], failures: Sequ
         for pattern, words in _IN_WORDS:
             if match := re.match(pattern, text):
                 raise RefusedInput(match.expand(words)) from error
-        hint = _hint(error, config_name, arguments)
-        unknown = re.match(r"Could not override '(.*?)'\. To append", text)
         group = re.match(r"Could not override '(.*?)'\. (?:No match|Did you mean to override (one of )?(.*?)\?)", text)
         if group:
-            text = f"{config_name} has no key {group[1]!r}"
             hint = _hint_for_group(config_name, group[1], group[3] if group[2] else "")
-        elif unknown:
+            raise RefusedInput(f"{config_name} has no key {group[1]!r}; {hint}") from error
+        hint = _hint(error, config_name, arguments)
+        unknown = re.match(r"Could not override '(.*?)'\. To append", text)
+        if unknown:
             missing = str(getattr(error.__cause__, "full_key", None) or unknown[1])
             text = f"there is no key {missing!r}"
             adds = f"to add an object, write +{unknown[1]}=CLASS." if unknown[1].endswith("._target_") else ""
@@ -86,9 +86,10 @@ def _refuse_no_option(argument: str) -> None:
 
 
 def _refuse_malformed(argument: str) -> None:
-    """Raises `RefusedInput` for an argument with a value whose key no configuration can have."""
+    """Raises `RefusedInput` for an argument with a value whose key Hydra cannot parse."""
     key, equals, _ = argument.partition("=")
-    if equals and not argument.startswith("-") and (key_of(argument) is None or key.lstrip("+~").startswith("@")):
+    is_key = key_of(argument) is not None and key.isascii() and not key.lstrip("+~").startswith("@")
+    if equals and not argument.startswith("-") and not is_key:
         raise RefusedInput(f"{argument}: {key!r} is no key: settings are given as KEY=VALUE.")
 
 

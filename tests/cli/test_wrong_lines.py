@@ -52,6 +52,7 @@ train experiment=[dcgan_digits,sngan_digits] | not a list; to train each, write 
 describe model=[dcgan,sngan] | model=[dcgan,sngan]: model is one option, not a list.
 train experiment=dcgan_digits,sngan_digits | sngan_digits: lit-gans train -m trains each value; a list has brackets: [
 train TINY @xyzzy=3 | @xyzzy=3: '@xyzzy' is no key: settings are given as KEY=VALUE.
+train TINY model.größe=3 | model.größe=3: 'model.größe' is no key: settings are given as KEY=VALUE.
 train TINY =3 | settings are given as KEY=VALUE
 train xyz,zy=1 | xyz,zy=1: 'xyz,zy' is no key: settings are given as KEY=VALUE.
 train TINY xyzzy=3 | lit-gans: there is no key 'xyzzy'; lit-gans train --help lists the keys.
