@@ -3,54 +3,114 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
+import re
 import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra import initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from lit_gans.checkpoints.format import flat, read_checkpoint
 from lit_gans.cli.main import run as run_command
 from lit_gans.common.errors import RefusedInput
+from lit_gans.config.groups import CONFIG_PACKAGE
 from lit_gans.config.hydra_app import compose
+from lit_gans.config.overrides import SWEEP_FLAGS
+from lit_gans.config.run_folder import LAST
 
 RESULTS = Path(__file__).parent / "recorded/results.json"
 _COMMAND = ["lit-gans", "train"]
+_SEED = re.compile(r" seed=(\d+)")
 Result = dict[str, Any]
 
 
 def record(command: str, run: str, judges: Sequence[str] = (), output: str = str(RESULTS)) -> list[Result]:
-    """Measures the last checkpoint of a run, and records the scores and their protocol.
+    """Measures the last checkpoint of a run, or of each run of a sweep, and records the scores and their protocol.
 
     Args:
-        command: command that trained the run, such as `lit-gans train experiment=dcgan_digits seed=1`.
-        run: folder of the run.
+        command: command that trained, such as `lit-gans train experiment=dcgan_digits seed=1`, or a sweep such as
+            `lit-gans train -m experiment='glob(*_digits)' seed=0,1,2`.
+        run: folder of the run, or of the sweep's runs.
         judges: further values of `metrics=` beside the run's own, such as `efficientnet_lite2`.
         output: JSON file of all results. A result of the same command and extractor is replaced.
 
     Returns:
-        The new results, one for each extractor.
+        The new results, one for each run and extractor.
 
     Raises:
-        RefusedInput: The command does not train what the run has trained, the run has not ended, or no FID is measured.
+        RefusedInput: The command does not train what the run has trained, a run is missing or has not ended, or no FID
+            is measured.
     """
-    config = DictConfig(OmegaConf.load(Path(run, "config.yaml")))
-    refuse_other_command(command, config)
-    checkpoint = Path(run, "checkpoints/last.ckpt")
-    iterations = read_checkpoint(checkpoint)["global_step"]
-    if iterations != config.trainer.max_steps:
-        planned = config.trainer.max_steps
-        raise RefusedInput(f"{run} has trained {iterations} of {planned} iterations: go on with resume=.")
-    found = [measured(command, iterations, checkpoint, judge) for judge in (None, *judges)]
+    words = shlex.split(command)
+    is_sweep = any(flag in words for flag in SWEEP_FLAGS)
+    runs = sweep_runs(words, Path(run)) if is_sweep else {command: Path(run)}
+    iterations = {each: trained_iterations(each, folder) for each, folder in runs.items()}
+    found = [
+        measured(each, iterations[each], folder / LAST, judge)
+        for each, folder in runs.items()
+        for judge in (None, *judges)
+    ]
     path = Path(output)
     kept = json.loads(path.read_text()) if path.exists() else []
     new = {_key(result): result for result in found}
     results = sorted({**{_key(result): result for result in kept}, **new}.values(), key=_key)
     path.write_text(json.dumps(results, indent=1) + "\n")
     return found
+
+
+def sweep_runs(words: Sequence[str], folder: Path) -> dict[str, Path]:
+    """Returns the run of each job of a sweep, recognized by what it has trained.
+
+    Args:
+        words: command of the sweep, split at spaces.
+        folder: folder of the sweep's runs.
+
+    Returns:
+        Folders of the runs, by the command that would train each alone.
+
+    Raises:
+        RefusedInput: No run in the folder has trained what a job trains.
+    """
+    trained = {path.parent: _trained(DictConfig(OmegaConf.load(path))) for path in folder.glob("*/config.yaml")}
+    runs: dict[str, Path] = {}
+    for each in jobs([word for word in words if word not in SWEEP_FLAGS]):
+        wanted = _trained(compose(*_overrides(each)))
+        found = next((run for run, ours in trained.items() if ours == wanted), None)
+        if found is None:
+            raise RefusedInput(f"{folder}: none of its {len(trained)} runs is of {each}.")
+        runs[each] = found
+    return runs
+
+
+def jobs(words: Sequence[str]) -> list[str]:
+    """Returns the commands of a sweep's jobs, one for each combination of values."""
+    with initialize_config_module(CONFIG_PACKAGE, version_base="1.3"):  # knows the options that glob() selects
+        parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
+        choices = [
+            [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+            if override.is_sweep_override()
+            else [str(override.input_line)]
+            for override in parser.parse_overrides([*words[len(_COMMAND) :]])
+        ]
+    return [shlex.join([*words[: len(_COMMAND)], *combination]) for combination in itertools.product(*choices)]
+
+
+def trained_iterations(command: str, run: Path) -> int:
+    """Returns how many iterations a run has trained. Raises `RefusedInput` if a command trains another number."""
+    config = DictConfig(OmegaConf.load(run / "config.yaml"))
+    refuse_other_command(command, config)
+    iterations: int = read_checkpoint(run / LAST)["global_step"]
+    if iterations != config.trainer.max_steps:
+        planned = config.trainer.max_steps
+        raise RefusedInput(f"{run} has trained {iterations} of {planned} iterations: go on with resume=.")
+    return iterations
 
 
 def measured(command: str, iterations: int, checkpoint: Path, judge: str | None) -> Result:
@@ -102,5 +162,11 @@ def _overrides(command: str) -> list[str]:
     return words[2:]
 
 
-def _key(result: Result) -> tuple[str, str, str]:
-    return result["data"], result["extractor"], result["command"]
+def without_seed(command: str) -> tuple[str, int]:
+    """Returns a command without its seed, and the seed, which is 0 if the command sets none."""
+    found = _SEED.search(command)
+    return _SEED.sub("", command), int(found[1]) if found else 0
+
+
+def _key(result: Result) -> tuple[str, str, str, int]:
+    return result["data"], result["extractor"], *without_seed(result["command"])

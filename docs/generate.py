@@ -94,11 +94,12 @@ _SCORES = {  # columns of the page of results, by the name of a score without it
     **{"attribute_distance": "attributes", "options_missing": "missing", "l1": "L1"},
     "combinations_known": "known",
 }
-_SEED = re.compile(r" seed=(\d+)")
 
 
 def results() -> str:
     """Returns all recorded results: a table for each data set and feature extractor, lowest FID first."""
+    from benchmarks.record import without_seed  # the site loads this file by its path, without benchmarks
+
     recorded = json.loads((ROOT / "benchmarks/recorded/results.json").read_text())
     tables: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for result in recorded:
@@ -112,13 +113,13 @@ def results() -> str:
         lines = [f"| command | iterations | {' | '.join(columns.values())} |", "|---" * (2 + len(columns)) + "|"]
         runs: dict[tuple[str, int], list[dict[str, Any]]] = {}
         for row in rows:
-            runs.setdefault((_SEED.sub("", row["command"]), row["iterations"]), []).append(row)
+            runs.setdefault((without_seed(row["command"])[0], row["iterations"]), []).append(row)
         fid = f"fid_{extractor}"
         for (command, iterations), seeds in sorted(
             runs.items(), key=lambda item: statistics.fmean(row["scores"].get(fid, 0.0) for row in item[1])
         ):
             if len(seeds) > 1:
-                command += f" seed={','.join(sorted((_seed(row['command']) for row in seeds), key=int))}"
+                command += f" seed={','.join(str(without_seed(row['command'])[1]) for row in seeds)}"
             else:
                 command = seeds[0]["command"]
             typed = command.removeprefix("lit-gans train ")
@@ -133,12 +134,6 @@ def results() -> str:
             "\n".join(lines),
         ]
     return "\n" + "\n\n".join(parts) + "\n\n"
-
-
-def _seed(command: str) -> str:
-    """Returns the seed of a command, which is 0 if the command sets none."""
-    found = _SEED.search(command)
-    return found[1] if found else "0"
 
 
 def _mean(values: list[float]) -> str:

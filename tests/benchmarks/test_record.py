@@ -48,6 +48,24 @@ def test_the_last_checkpoint_of_a_run_is_recorded_and_another_command_refused(ra
         record(COMMAND, "without", output=str(output))
 
 
+def test_a_sweep_is_recorded_by_its_command_whatever_its_runs_are_named(ran, tmp_path):
+    sizes = [*SIZES, "metrics.num_samples=70", "hydra.sweep.dir=runs", "hydra.sweep.subdir=seed_${seed}"]
+    ran("train", "-m", "experiment=glob(dcgan_digits)", "seed=1,0", *sizes)
+    output = tmp_path / "results.json"
+    sweep = " ".join(["lit-gans train -m experiment='glob(dcgan_*gits)' metrics.num_samples=70", *SIZES])
+    record(f"{COMMAND} seed=0", "runs/seed_0", output=str(output))
+    record(f"{sweep} seed=0,1", "runs", output=str(output))
+    found = json.loads(output.read_text())
+    assert [result["command"] for result in found] == [f"{COMMAND} seed=0", f"{COMMAND} seed=1"]
+    alone = [record(f"{COMMAND} seed={seed}", f"runs/seed_{seed}", output=str(output))[0] for seed in (0, 1)]
+    assert [result["scores"] for result in found] == [result["scores"] for result in alone]
+    assert found[0]["scores"] != found[1]["scores"]
+    record(COMMAND, "runs/seed_0", output=str(output))
+    assert len(json.loads(output.read_text())) == 2, "seed=0 is the default"
+    with pytest.raises(RefusedInput, match=r"runs: none of its 2 runs is of lit-gans train .* seed=2\."):
+        record(f"{sweep} seed=0,2", "runs", output=str(output))
+
+
 def recorded():
     return json.loads(RESULTS.read_text())
 
