@@ -63,6 +63,11 @@ def refuse_without_latents(module: AdversarialModule, source: object) -> None:
 
 def refuse_other_images(module: AdversarialModule, data: ImageData) -> None:
     """Raises `RefusedInput` if images of the data differ from generated images in their size or channels."""
+    of_data, of_model = ("points" if size == 1 else "images" for size in (data.image_size, module.image_size))
+    if of_data != of_model:
+        raise RefusedInput(
+            f"data= has {of_data}, and the checkpoint's model generates {of_model}: choose data= with {of_model}."
+        )
     for name in ("image_size", "channels"):
         of_data, of_model = getattr(data, name), getattr(module, name)
         if of_data != of_model:

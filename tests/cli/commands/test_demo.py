@@ -37,3 +37,6 @@ def test_real_images_are_of_the_whole_data_and_of_the_size_of_the_model(ran, ref
     assert torch.equal(shown[0], digits[torch.linspace(0, len(digits) - 1, 18).long()])
     said = refused("demo", "checkpoint=zoo/dcgan_digits", "data=digits", "data.image_size=16")
     assert "data.image_size=16 differs from the checkpoint's model, which has 32" in said
+    for command in (["demo"], ["evaluate", "metrics=digits"]):
+        said = refused(*command, "checkpoint=zoo/dcgan_digits", "data=ring")
+        assert "data= has points, and the checkpoint's model generates images: choose data= with images." in said
