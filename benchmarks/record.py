@@ -66,7 +66,7 @@ def record(command: str, run: str, judges: Sequence[str] = (), output: str = str
 
 
 def sweep_runs(words: Sequence[str], folder: Path) -> dict[str, Path]:
-    """Returns the run of each job of a sweep, recognized by what it has trained.
+    """Returns the run of each job of a sweep: the one that has trained what differs least from what the job trains.
 
     Args:
         words: command of the sweep, split at spaces.
@@ -76,17 +76,15 @@ def sweep_runs(words: Sequence[str], folder: Path) -> dict[str, Path]:
         Folders of the runs, by the command that would train each alone.
 
     Raises:
-        RefusedInput: No run in the folder has trained what a job trains.
+        RefusedInput: There is no run in the folder.
     """
     trained = {path.parent: _trained(DictConfig(OmegaConf.load(path))) for path in folder.glob("*/config.yaml")}
-    runs: dict[str, Path] = {}
-    for each in jobs([word for word in words if word not in SWEEP_FLAGS]):
-        wanted = _trained(compose(*_overrides(each)))
-        found = next((run for run, ours in trained.items() if ours == wanted), None)
-        if found is None:
-            raise RefusedInput(f"{folder}: none of its {len(trained)} runs is of {each}.")
-        runs[each] = found
-    return runs
+    if not trained:
+        raise RefusedInput(f"{folder}: expected the folder of a sweep, whose runs have a config.yaml each.")
+    wanted = {
+        each: _trained(compose(*_overrides(each))) for each in jobs([word for word in words if word not in SWEEP_FLAGS])
+    }
+    return {each: min(trained, key=lambda run: len(_differences(ours, trained[run]))) for each, ours in wanted.items()}
 
 
 def jobs(words: Sequence[str]) -> list[str]:
@@ -103,9 +101,17 @@ def jobs(words: Sequence[str]) -> list[str]:
 
 
 def trained_iterations(command: str, run: Path) -> int:
-    """Returns how many iterations a run has trained. Raises `RefusedInput` if a command trains another number."""
+    """Returns how many iterations a run has trained.
+
+    Raises:
+        RefusedInput: There is no run in the folder, it has trained otherwise than the command, or it has not ended.
+    """
+    if not (run / "config.yaml").is_file():
+        raise RefusedInput(f"{run}: expected the folder of a run, which has a config.yaml.")
     config = DictConfig(OmegaConf.load(run / "config.yaml"))
-    refuse_other_command(command, config)
+    differences = _differences(_trained(compose(*_overrides(command))), _trained(config))
+    if differences:
+        raise RefusedInput(f"{run} is not of {command}: its {', '.join(differences[:3])}.")
     iterations: int = read_checkpoint(run / LAST)["global_step"]
     if iterations != config.trainer.max_steps:
         planned = config.trainer.max_steps
@@ -140,13 +146,10 @@ def measured(command: str, iterations: int, checkpoint: Path, judge: str | None)
     }
 
 
-def refuse_other_command(command: str, config: DictConfig) -> None:
-    """Raises `RefusedInput` if a command composes other networks, data, iterations or another seed than a run has."""
-    ours, theirs = _trained(compose(*_overrides(command))), _trained(config)
+def _differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    """Returns what a run has trained otherwise than a command, see `_trained`."""
     others = [name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name)]
-    if others:
-        shown = ", ".join(f"{name} is {theirs.get(name)}, not {ours.get(name)}" for name in others[:3])
-        raise RefusedInput(f"the run is not of {command}: its {shown}.")
+    return [f"{name} is {theirs.get(name)}, not {ours.get(name)}" for name in others]
 
 
 def _trained(config: DictConfig) -> dict[str, Any]:

@@ -41,6 +41,8 @@ def test_the_last_checkpoint_of_a_run_is_recorded_and_another_command_refused(ra
     }.items():
         with pytest.raises(RefusedInput, match=message):
             record(f"{COMMAND} {change}", "run", output=str(output))
+    with pytest.raises(RefusedInput, match="runs: expected the folder of a run"):
+        record(COMMAND, "runs", output=str(output))
     with pytest.raises(RefusedInput, match="begin with lit-gans train"):
         record("python train.py", "run", output=str(output))
     ran("train", *COMMAND.split()[2:], "metrics.scores.fid=null", "hydra.run.dir=without")
@@ -62,8 +64,12 @@ def test_a_sweep_is_recorded_by_its_command_whatever_its_runs_are_named(ran, tmp
     assert found[0]["scores"] != found[1]["scores"]
     record(COMMAND, "runs/seed_0", output=str(output))
     assert len(json.loads(output.read_text())) == 2, "seed=0 is the default"
-    with pytest.raises(RefusedInput, match=r"runs: none of its 2 runs is of lit-gans train .* seed=2\."):
+    with pytest.raises(
+        RefusedInput, match=r"runs/seed_\d is not of lit-gans train .* seed=2: its model.seed is \d, not 2"
+    ):
         record(f"{sweep} seed=0,2", "runs", output=str(output))
+    with pytest.raises(RefusedInput, match=r"runs/seed_0: expected the folder of a sweep"):
+        record(f"{sweep} seed=0,1", "runs/seed_0", output=str(output))
 
 
 def recorded():
