@@ -9,6 +9,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +82,10 @@ def sweep_runs(words: Sequence[str], folder: Path) -> dict[str, Path]:
     trained = {path.parent: _trained(DictConfig(OmegaConf.load(path))) for path in folder.glob("*/config.yaml")}
     if not trained:
         raise RefusedInput(f"{folder}: expected the folder of a sweep, whose runs have a config.yaml each.")
-    wanted = {
-        each: _trained(compose(*_overrides(each))) for each in jobs([word for word in words if word not in SWEEP_FLAGS])
+    return {
+        each: min(trained, key=lambda run: len(_differences(_trained_by(each), trained[run])))
+        for each in jobs([word for word in words if word not in SWEEP_FLAGS])
     }
-    return {each: min(trained, key=lambda run: len(_differences(ours, trained[run]))) for each, ours in wanted.items()}
 
 
 def jobs(words: Sequence[str]) -> list[str]:
@@ -109,7 +110,7 @@ def trained_iterations(command: str, run: Path) -> int:
     if not (run / "config.yaml").is_file():
         raise RefusedInput(f"{run}: expected the folder of a run, which has a config.yaml.")
     config = DictConfig(OmegaConf.load(run / "config.yaml"))
-    differences = _differences(_trained(compose(*_overrides(command))), _trained(config))
+    differences = _differences(_trained_by(command), _trained(config))
     if differences:
         raise RefusedInput(f"{run} is not of {command}: its {', '.join(differences[:3])}.")
     iterations: int = read_checkpoint(run / LAST)["global_step"]
@@ -150,6 +151,12 @@ def _differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     """Returns what a run has trained otherwise than a command, see `_trained`."""
     others = [name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name)]
     return [f"{name} is {theirs.get(name)}, not {ours.get(name)}" for name in others]
+
+
+@cache
+def _trained_by(command: str) -> dict[str, Any]:
+    """Returns the settings that decide what a command trains, by dotted names."""
+    return _trained(compose(*_overrides(command)))
 
 
 def _trained(config: DictConfig) -> dict[str, Any]:
